@@ -150,6 +150,33 @@ class Mechanism:
     epsilon: Callable[[int], float]
     multiplier_for: Callable[[float, int], float]
 
+    def check_budget(self, epochs: int, rounds: int) -> None:
+        """Refuse a run whose first round of so many epochs has an ε beyond the budget.
+
+        Raises:
+            ConfigurationError: Naming the keys; or ε cannot be computed here.
+        """
+        key, budget = self.multiplier_key, self.budget
+        if importlib.util.find_spec("dp_accounting") is None:
+            raise ConfigurationError(
+                f"{key} is above 0, the package dp-accounting computes ε of such noise, and it is "
+                f"not installed; install bfl[privacy], or set {key} to 0"
+            )
+        if (sums := self.epsilon(0)) > budget:
+            raise ConfigurationError(
+                f"{self.budget_key} is {budget:g}, and a closing's sums alone have ε = {sums:.4g} "
+                f"at δ = {self.delta:g}; allowed: a greater closing-noise-multiplier, or "
+                'closing="none"'
+            )
+        releases = self.releases(epochs)
+        if (one := self.epsilon(releases)) > budget:
+            enough, of_all = (self.multiplier_for(budget, releases * n) for n in (1, rounds))
+            raise ConfigurationError(
+                f"{self.budget_key} is {budget:g}, and one round with {key} {self.multiplier:g} "
+                f"has ε = {one:.4g} at δ = {self.delta:g}; allowed: a {key} of {enough:.4g} for "
+                f"one round, of {of_all:.4g} for {rounds}"
+            )
+
 
 class Ledger:
     """The rounds that a run has begun, in their order, written before any client is asked.
@@ -184,15 +211,6 @@ class Ledger:
             text = "".join(f"{number}\n" for number in self.begun)
             write_atomically(self._path, text.encode("ascii"))
         return True
-
-
-def check_accountant(multiplier_key: str) -> None:
-    """Raise unless the accountant is installed."""
-    if importlib.util.find_spec("dp_accounting") is None:
-        raise ConfigurationError(
-            f"{multiplier_key} is above 0, the package dp-accounting computes ε of such noise, and "
-            f"it is not installed; install bfl[privacy], or set {multiplier_key} to 0"
-        )
 
 
 def _accounting() -> Any:

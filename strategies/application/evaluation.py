@@ -1,4 +1,4 @@
-"""Evaluation of each round, on the test images and on the server's own to validate.
+"""What evaluates a run's posteriors: the server's network, or, without one, the clients' word.
 
 A server that evaluates no posterior builds no network, and does without TensorFlow.
 """
@@ -6,27 +6,24 @@ A server that evaluates no posterior builds no network, and does without TensorF
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 
 from bfl.aggregation.server import Server
 from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
-from bfl.data.datasets.server_data import HELD_BACK, ServerData, load_server_data
+from bfl.data.datasets.server_data import ServerData
 from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import ConfigurationError, NotFiniteError, RunError
-from bfl.evaluation.evaluated_ensemble import ENSEMBLE, EvaluatedEnsemble, evaluate_ensemble
+from bfl.evaluation.evaluated_ensemble import EvaluatedEnsemble, evaluate_ensemble
 from bfl.evaluation.uncertainty import check_measures
 from bfl.experiments.results import run_folder as files
-from bfl.experiments.results.monitoring import VALIDATION
 from bfl.experiments.run.network import NetworkDescription
 from bfl.federation.node_description import NETWORK_QUERY, NetworkQuery, manifest_from_content
-from bfl.federation.wire import posterior_from_arrays
 from bfl.posteriors import Manifest, Posterior
 from strategies.federation import Federation
 from strategies.run_support import NOT_FINITE, ClientOptions
@@ -34,203 +31,6 @@ from strategies.server_state import ServerState
 
 if TYPE_CHECKING:
     from bfl.experiments.run.evaluator import EvaluationNetwork
-
-
-def not_finite(error: NotFiniteError, prefix: str = "") -> dict[str, float]:
-    """Return the number that is recorded in place of metrics under that prefix."""
-    return {f"{prefix}{NOT_FINITE}": float(error.bad)}
-
-
-def server_data(
-    configuration: Configuration,
-    dataset: Dataset,
-    clients: int,
-    federation: Federation | None = None,
-) -> ServerData | None:
-    """Return the server's own images; None if it has none.
-
-    Args:
-        federation: The nodes; None before they are known.
-
-    Raises:
-        ConfigurationError: The images cannot be had as configured, or are to be held back from
-            nodes that have data of their own.
-        DataError: The server's other data set cannot be had.
-    """
-    keys = configuration.keys
-    own = [p for p, n in federation.own_examples.items() if n] if federation else []
-    if keys.server_data == HELD_BACK and own:
-        raise ConfigurationError(
-            f"server-data is '{HELD_BACK}', and the SuperNodes of partitions "
-            f"{', '.join(map(str, own))} have data of their own, from which the server can hold "
-            "nothing back; allowed: another data set, or nothing"
-        )
-    return load_server_data(
-        keys.server_data,
-        dataset,
-        data_dir=keys.data_dir,
-        reading=keys.reading,
-        examples=keys.server_examples,
-        unused=keys.unused_examples,
-        train_examples=keys.train_examples,
-        clients=clients,
-        seed=keys.seed,
-        labelled=keys.server_labels,
-    )
-
-
-def round_evaluation(evaluator: Any) -> Callable[[int, ArrayRecord], MetricRecord | None]:
-    """Return Flower's ``evaluate_fn``: test metrics where they are due, validation every round.
-
-    Where logits are not finite, ``logits-not-finite`` stands in the metrics' place.
-
-    Args:
-        evaluator: Evaluates a posterior, see ``bfl.experiments.run.evaluator``.
-    """
-    every = evaluator.configuration.keys.evaluate_every
-    if evaluator.configuration.shared.partial:  # the server has no head
-        every = 0
-
-    def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-        if not server_round:  # a run's record begins with round 1
-            return None
-        tested = every and server_round % every == 0
-        if not (tested or evaluator.validates):
-            return None
-        posterior = posterior_from_arrays(arrays)
-        metrics: dict[str, float] = {}
-        due = [("", evaluator.metrics)] if tested else []
-        due += [(VALIDATION, evaluator.validation_metrics)] if evaluator.validates else []
-        for prefix, measure in due:
-            try:
-                metrics |= measure(posterior, server_round)
-            except NotFiniteError as error:
-                metrics |= not_finite(error, prefix)
-        return MetricRecord(dict(metrics))
-
-    return evaluate
-
-
-def own_server(evaluator: Any) -> Server:
-    """Return what the server can do with its own images and network; it takes no time to make."""
-    from bfl.experiments.run.evaluator import NetworkServer
-
-    return NetworkServer(
-        evaluator.configuration, evaluator.dataset, evaluator.server_data, evaluator.predictor
-    )
-
-
-def evaluate_models(evaluator: Any, state: ServerState) -> Mapping[str, float]:
-    """Return metrics of the predictive's models on the test images, in rounds where it is due."""
-    keys = evaluator.configuration.keys
-    if not keys.server_evaluates or not keys.evaluate_every:
-        return {}
-    if state.server_round % keys.evaluate_every:
-        return {}
-    try:
-        evaluated = evaluated_ensemble(evaluator, state)
-        return evaluated.round_metrics(evaluator.configuration.values) if evaluated else {}
-    except NotFiniteError as error:
-        return not_finite(error, ENSEMBLE)
-
-
-def evaluated_ensemble(evaluator: Any, state: ServerState) -> EvaluatedEnsemble | None:
-    """Return what the predictive's models of a round predict for the test images.
-
-    Args:
-        evaluator: As for ``own_server``.
-        state: Where the federation stands after the round.
-
-    Returns:
-        None if nothing but the posterior predicts.
-
-    Raises:
-        NotFiniteError: The logits of no model are finite.
-    """
-    configuration = evaluator.configuration
-    models = configuration.predictive.models(
-        state.predictive,
-        sampler=configuration.sampler,
-        manifest=evaluator.manifest,
-        seed=configuration.keys.seed,
-        server_round=state.server_round,
-    )
-    if models is None:
-        return None
-    test = evaluator.dataset
-    logits = own_server(evaluator).member_logits(
-        models, labels=("ensemble", state.server_round), images=test.test_images
-    )
-    return evaluate_ensemble(logits, test.test_labels)
-
-
-@dataclass(frozen=True)
-class NoEvaluator:
-    """Stand-in for the evaluator on a server that has no network."""
-
-    configuration: Configuration
-    dataset: Dataset
-    manifest: Manifest
-
-    validates: ClassVar[bool] = False
-    server_data: ClassVar[ServerData | None] = None
-
-    @cached_property
-    def initial(self) -> Posterior:
-        """The posterior that the run begins with, drawn here by the run's seed."""
-        return self.manifest.initial_posterior(
-            self.configuration.keys.seed, self.configuration.inference.initial_standard_deviation
-        )
-
-
-def manifest_of_clients(
-    configuration: Configuration,
-    dataset: Dataset,
-    grid: Grid,
-    federation: Federation,
-    say: Callable[[str], None],
-) -> Manifest:
-    """Return the network's parameters, for which clients are asked and on which they must agree.
-
-    As many have to answer as have to send a usable posterior in a round: one alone would decide for
-    all.
-    """
-    keys = configuration.keys
-    options = ClientOptions(configuration=configuration, min_clients=keys.min_clients)
-    needed = options.needed(federation.size)
-    texts = {paths: options.configuration_text(paths=paths) for paths in (False, True)}
-    contents = {}
-    for client in federation.nodes:
-        text = texts[federation.reads_run_paths(client)]
-        query = NetworkQuery(text, dataset.image_shape, dataset.num_classes)
-        contents[client] = query.to_content()
-    found, failed = federation.ask(
-        grid,
-        NETWORK_QUERY,
-        contents,
-        lambda reply: manifest_from_content(reply.content).to_json(),
-        keys,
-        needed,
-    )
-    reasons = "".join(f"\nclient {client}: {reason}" for client, reason in failed.items())
-    if len(found) < needed:
-        raise RunError(
-            f"server-evaluates is false, and {len(found)} of {federation.size} clients have said "
-            f"which parameters the network has; min-clients asks for {needed}{reasons}"
-        )
-    answers: dict[str, list[int]] = defaultdict(list)
-    for client, text in found.items():
-        answers[text].append(client)
-    if len(answers) > 1:
-        camps = " and ".join(f"clients {clients}" for clients in answers.values())
-        raise ConfigurationError(
-            f"the parameters of the network are not the same for {camps}: some run other code, "
-            f"or do not tell the truth{reasons}"
-        )
-    for client, reason in failed.items():
-        say(f"before round 1, asked for the network's parameters, client {client}: {reason}")
-    [text] = answers
-    return Manifest.from_json(text)
 
 
 def build_network(
@@ -283,6 +83,117 @@ def start_tensorflow(configuration: Configuration, client_threads: int | None) -
         )
 
 
+@dataclass(frozen=True)
+class NoEvaluator:
+    """Stand-in for the evaluator on a server that has no network."""
+
+    configuration: Configuration
+    dataset: Dataset
+    manifest: Manifest
+
+    validates: ClassVar[bool] = False
+    server_data: ClassVar[ServerData | None] = None
+
+    @cached_property
+    def initial(self) -> Posterior:
+        """The posterior that the run begins with, drawn here by the run's seed."""
+        return self.manifest.initial_posterior(
+            self.configuration.keys.seed, self.configuration.inference.initial_standard_deviation
+        )
+
+
+def manifest_of_clients(
+    configuration: Configuration,
+    dataset: Dataset,
+    grid: Grid,
+    federation: Federation,
+    say: Callable[[str], None],
+) -> Manifest:
+    """Return the network's parameters, for which clients are asked and on which they must agree.
+
+    As many have to answer as have to send a usable posterior in a round: one alone would decide for
+    all.
+    """
+    keys = configuration.keys
+    options = ClientOptions(configuration=configuration, min_clients=keys.min_clients)
+    needed = options.needed(federation.size)
+    texts = {paths: options.configuration_text(paths=paths) for paths in (False, True)}
+    queries = {
+        client: NetworkQuery(
+            texts[federation.reads_run_paths(client)], dataset.image_shape, dataset.num_classes
+        ).to_content()
+        for client in federation.nodes
+    }
+    found, failed = federation.ask(
+        grid,
+        NETWORK_QUERY,
+        queries,
+        lambda reply: manifest_from_content(reply.content).to_json(),
+        keys,
+        needed,
+    )
+    reasons = "".join(f"\nclient {client}: {reason}" for client, reason in failed.items())
+    if len(found) < needed:
+        raise RunError(
+            f"server-evaluates is false, and {len(found)} of {federation.size} clients have said "
+            f"which parameters the network has; min-clients asks for {needed}{reasons}"
+        )
+    answers: dict[str, list[int]] = defaultdict(list)
+    for client, text in found.items():
+        answers[text].append(client)
+    if len(answers) > 1:
+        camps = " and ".join(f"clients {clients}" for clients in answers.values())
+        raise ConfigurationError(
+            f"the parameters of the network are not the same for {camps}: some run other code, "
+            f"or do not tell the truth{reasons}"
+        )
+    for client, reason in failed.items():
+        say(f"before round 1, asked for the network's parameters, client {client}: {reason}")
+    [text] = answers
+    return Manifest.from_json(text)
+
+
+def own_server(evaluator: Any) -> Server:
+    """Return what the server can do with its own images and network; it takes no time to make."""
+    from bfl.experiments.run.evaluator import NetworkServer
+
+    return NetworkServer(
+        evaluator.configuration, evaluator.dataset, evaluator.server_data, evaluator.predictor
+    )
+
+
+def evaluated_ensemble(evaluator: Any, state: ServerState) -> EvaluatedEnsemble | None:
+    """Return what the predictive's models of a round predict for the test images.
+
+    Args:
+        state: Where the federation stands after the round.
+
+    Returns:
+        None if nothing but the posterior predicts.
+
+    Raises:
+        NotFiniteError: The logits of no model are finite.
+    """
+    configuration, test = evaluator.configuration, evaluator.dataset
+    models = configuration.predictive.models(
+        state.predictive,
+        sampler=configuration.sampler,
+        manifest=evaluator.manifest,
+        seed=configuration.keys.seed,
+        server_round=state.server_round,
+    )
+    if models is None:
+        return None
+    labels = ("ensemble", state.server_round)
+    logits = own_server(evaluator).member_logits(models, labels=labels, images=test.test_images)
+    return evaluate_ensemble(logits, test.test_labels)
+
+
+def not_finite(error: NotFiniteError, prefix: str = "") -> dict[str, float]:
+    """Return the number that is recorded in place of metrics under that prefix."""
+    return {f"{prefix}{NOT_FINITE}": float(error.bad)}
+
+
 def write_network(
     folder: files.RunFolder, configuration: Configuration, dataset: Dataset, *, evaluated: bool
 ) -> None:
@@ -295,7 +206,5 @@ def write_network(
     content = NetworkDescription.of(configuration, dataset, threads).to_dict()
     folder.write_json(files.NETWORK, content)
     if dataset.encoding:
-        for_nodes = ("class-names", "columns", "target")
-        folder.write_json(
-            files.FOR_NODES, {name: content[name] for name in for_nodes if name in content}
-        )
+        wanted = {"class-names", "columns", "target"}
+        folder.write_json(files.FOR_NODES, {k: v for k, v in content.items() if k in wanted})

@@ -37,12 +37,11 @@ from bfl.errors import ConfigurationError, NotFiniteError, RunError
 from bfl.experiments.results.run_folder import run_key
 from bfl.federation.wire import TRAIN, Positions, TrainTask, posterior_to_arrays, train_content
 from bfl.posteriors import Posterior
-from strategies.application.division import clients_positions
 from strategies.run_support import ClientOptions
 from strategies.updates import read_update
 
 if TYPE_CHECKING:
-    from strategies.application.run_context import RunContext
+    from strategies.application.rounds import FederationRun
 
 OF_THE_METHOD = ("temperature", "local_lr_decay")
 """Keys that are a method's, as its parts are: runs that differ in them begin alike."""
@@ -102,7 +101,7 @@ def configuration_of_pretraining(configuration: Configuration) -> Configuration:
     )
 
 
-def pretrain(context: RunContext, initial: Posterior) -> Posterior:
+def pretrain(run: FederationRun, initial: Posterior) -> Posterior:
     """Train a posterior on the first node, until it stops getting better; return the best epoch's.
 
     To the node it is a client like any other, with a partition id beyond those of the federation
@@ -113,48 +112,43 @@ def pretrain(context: RunContext, initial: Posterior) -> Posterior:
         ConfigurationError: The node has data of its own, or there are not enough images.
         RunError: The node has failed, also when asked again, or what it sends is refused.
     """
-    configuration, federation, evaluator = (
-        context.configuration,
-        context.federation,
-        context.evaluator,
-    )
-    keys, dataset = configuration.keys, evaluator.dataset
+    federation, evaluator, dataset = run.federation, run.evaluator, run.data.dataset
+    keys, partition_id = run.configuration.keys, run.federation.size
     if federation.own_examples[0]:
         raise ConfigurationError(
             "pretrain-examples is set, and the SuperNode of partition 0 has data of its own: "
             "pre-training needs one that holds the run's data set"
         )
-    partition_id = federation.size
-    options = ClientOptions(configuration=configuration_of_pretraining(configuration))
-    used = clients_positions(configuration, dataset, evaluator.server_data, federation.size)
-    train, validation = split_off(dataset, keys.pretrain_examples, keys.pretrain_validation, used)
+    share, held_out = keys.pretrain_examples, keys.pretrain_validation
+    train, validation = split_off(dataset, share, held_out, run.data.used)
+    options = ClientOptions(configuration=configuration_of_pretraining(run.configuration))
     posterior = best = initial
     accuracies: list[float] = []
-    for number in range(1, keys.pretrain_epochs + 1):
+    for epoch in range(1, keys.pretrain_epochs + 1):
         task = TrainTask(
-            server_round=number,
+            server_round=epoch,
             partition_id=partition_id,
             configuration=options.configuration_text(paths=federation.reads_run_paths(0)),
             num_classes=dataset.num_classes,
             examples=train,
-            run_folder=context.path if federation.simulated else "",
-            pooled_round=number - 1,
-            run_key=run_key(context.folder.path),
+            run_folder=run.folder if federation.simulated else "",
+            pooled_round=epoch - 1,
+            run_key=run_key(run.results.path),
         )
         content = train_content(posterior_to_arrays(posterior), task)
         expected: dict[str, Any] = {"manifest": evaluator.manifest, "num_examples": len(train)}
         read = partial(read_update, partition_id=partition_id, sent=posterior, **expected)
-        sent, problems = federation.ask(context.grid, TRAIN, {0: content}, read, keys, 1)
+        sent, problems = federation.ask(run.grid, TRAIN, {0: content}, read, keys, 1)
         if problems:
-            raise RunError(f"pre-training, epoch {number}, client {partition_id}: {problems[0]}")
+            raise RunError(f"pre-training, epoch {epoch}, client {partition_id}: {problems[0]}")
         posterior = sent[0].posterior
         try:
-            accuracies.append(evaluator.train_accuracy(posterior, validation, number))
+            accuracies.append(evaluator.train_accuracy(posterior, validation, epoch))
         except NotFiniteError:
             accuracies.append(0.0)  # of logits that are not finite none is correct
-        text = f"pre-training, epoch {number}: validation accuracy {accuracies[-1]:.4f}"
-        context.progress.say(text)
-        if int(np.argmax(accuracies)) == number - 1:
+        accuracy = accuracies[-1]
+        run.progress.say(f"pre-training, epoch {epoch}: validation accuracy {accuracy:.4f}")
+        if int(np.argmax(accuracies)) == epoch - 1:
             best = posterior
         if stop_early(accuracies, keys.pretrain_patience):
             break

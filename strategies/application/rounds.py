@@ -1,141 +1,363 @@
-"""The rounds of a run: the configured Strategy, what the run lends it, and how it ends."""
+"""The rounds of a run: what it lends its Strategy, and the record of each round."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
+from flwr.app import ArrayRecord, MetricRecord
+from flwr.serverapp import Grid
+
+from bfl.aggregation import precision_spread
 from bfl.closing.base import Known
+from bfl.closing.chain import schedule
 from bfl.configuration import Configuration
+from bfl.engine.resources import resident_memory
 from bfl.engine.run import run_of
-from bfl.errors import LostStateError, RunError
+from bfl.errors import LostStateError, NotFiniteError, RunError
+from bfl.evaluation.evaluated_ensemble import ENSEMBLE
 from bfl.experiments.results import run_folder as files
+from bfl.experiments.results.clients import CLIENTS_LEFT_OUT
+from bfl.experiments.results.monitoring import VALIDATION, BestPosterior, CollapseWatch
 from bfl.experiments.results.run_folder import run_key
-from bfl.experiments.run.resume import Checkpoint
-from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
+from bfl.experiments.results.summary import describe_posterior, deviations_by_layer
+from bfl.experiments.results.table import ProgressReport
+from bfl.experiments.run.resume import Checkpoint, Checkpoints
+from bfl.experiments.tracking import LiveLog
+from bfl.federation import wire
+from bfl.federation.client_metrics import NUM_EXAMPLES
+from bfl.federation.outgoing import is_private
 from bfl.posteriors import Posterior
-from strategies import strategy_class
-from strategies.application import evaluation, preflight, run_context
-from strategies.application.run_context import RunContext
+from strategies import privacy, strategy_class
+from strategies.application import evaluation
+from strategies.application.checks import how_to_begin_again
+from strategies.application.data import RunData
+from strategies.federation import Federation
 from strategies.method import GivenParts, Method
 from strategies.posterior_pooling import PosteriorPooling
-from strategies.privacy import pool_noise
-from strategies.run_support import ClientOptions, RunSupport
+from strategies.run_support import NOT_FINITE, ClientOptions, RunSupport
 from strategies.server_state import Round, ServerState
+from strategies.updates import ImplausibleUpdatesError
 
 SILENCE_BEYOND_TIMEOUT = 30.0
 """Seconds that the server waits longer than a client may take: for the message's way and back."""
 
-
-def run_rounds(
-    context: RunContext, checkpoint: Checkpoint | None, initial: Posterior
-) -> tuple[Posterior, Known | None]:
-    """Run the rounds that are left; return the final posterior, and what its closing has found.
-
-    Args:
-        checkpoint: Where it stands; None: before its first round.
-        initial: What the first round begins with.
-    """
-    keys = context.configuration.keys
-    if checkpoint:
-        state = ServerState.from_arrays(
-            checkpoint.server_round, checkpoint.posterior, checkpoint.state
-        )
-    else:
-        state = run_context.first_state(context, initial)
-    best = run_context.best_posterior(context) if context.evaluator.validates else None
-    if best:
-        best.go_on(state.posterior)
-    privacy = run_context.account_of(context, state.server_round, to_come=True)
-    recorder = run_context.RoundRecorder(context, best, privacy, run_of(context.grid).on_round)
-
-    support = ApplicationRun(
-        context=context,
-        recorder=recorder,
-        manifest=context.evaluator.manifest,
-        server=evaluation.own_server(context.evaluator) if keys.server_evaluates else None,
-        pool_noise=pool_noise(context.configuration, anew=context.federation.noise_anew),
-        federation=context.federation,
-        state=state,
-        folder=context.path,
-        key=run_key(context.folder.path),
-        test_partition=context.test_partition,
-    )
-    num_classes = context.evaluator.dataset.num_classes
-    strategy = make_strategy(context.configuration, num_classes, context.partition, support)
-    try:
-        result = strategy.start(
-            context.grid,
-            posterior_to_arrays(state.posterior),
-            # A run that has stopped early and is resumed has no rounds left.
-            num_rounds=0
-            if (best and best.exhausted()) or not recorder.begin(state.server_round + 1)
-            else keys.rounds,
-            timeout=keys.client_timeout + SILENCE_BEYOND_TIMEOUT,
-            evaluate_fn=evaluation.round_evaluation(context.evaluator)
-            if keys.server_evaluates
-            else None,
-        )
-    except LostStateError as error:
-        raise LostStateError(f"{error}\n{preflight.how_to_begin_again(context.folder)}") from error
-    except RunError as error:
-        moved = "" if context.folder.holds(files.CONFIG) else f"put {context.path} back, and then: "
-        raise RunError(f"{error}\n{moved}{context.advice}") from error
-    return posterior_from_arrays(result.arrays), strategy.closed
+LEARNT, GUESSED = 0.2, 0.05
+"""Shares of the way from guessing to no error: a pool beyond the first has learnt, and one below
+the second guesses. Honest clients of one class each may lead there: that alone ends no run."""
 
 
 @dataclass(kw_only=True)
-class ApplicationRun(RunSupport):
-    """Rounds of a Strategy, recorded and shown as those of a run."""
+class FederationRun(RunSupport):
+    """A run whose folder is open: it makes the rounds that are left, and records each.
 
-    context: RunContext
-    recorder: run_context.RoundRecorder
+    Attributes:
+        evaluator: Evaluates posteriors, or stands for what does (``NoEvaluator``).
+        advice: What a person can do when the run ends early.
+    """
+
+    configuration: Configuration
+    grid: Grid
+    federation: Federation
+    results: files.RunFolder
+    evaluator: Any
+    data: RunData
+    progress: ProgressReport
+    log: LiveLog | None = None
+    advice: str = ""
+
+    def __post_init__(self) -> None:
+        """Read what the rounds made so far have left."""
+        keys = self.configuration.keys
+        self.manifest, self.test_partition = self.evaluator.manifest, self.data.test
+        self.folder = str(self.results.path.resolve())
+        self.checkpoints = Checkpoints(self.results)
+        self.privacy: privacy.PrivacyAccount | None = None
+        self.best: BestPosterior | None = None
+        if self.evaluator.validates:
+            kept_by = keys.best_metric, keys.patience, keys.rounds
+            self.best = BestPosterior(self.results, self.evaluator.manifest, *kept_by)
+        self._collapse = CollapseWatch(self.results, self.progress.say)
+        self._left_out: Sequence[Mapping[str, Any]] = ()
+        self._accuracies = [e["accuracy"] for e in self.results.rounds() if "accuracy" in e]
+
+    def first_state(self, posterior: Posterior) -> ServerState:
+        """Return the state before the first round, with what the method's parts begin with."""
+        clients = self.federation.size
+        parts = Method.of(self.configuration).begin_server_states(posterior, clients)
+        return ServerState.first(posterior, clients, parts)
+
+    def make_rounds(
+        self, checkpoint: Checkpoint | None, initial: Posterior
+    ) -> tuple[Posterior, Known | None]:
+        """Make the rounds that are left; return the final posterior, and what its closing found.
+
+        Args:
+            checkpoint: Where the run stands; None: before its first round.
+            initial: What the first round begins with.
+        """
+        keys = self.configuration.keys
+        self.key = run_key(self.results.path)
+        self.pool_noise = privacy.pool_noise(self.configuration, anew=self.federation.noise_anew)
+        if keys.server_evaluates:
+            self.server = evaluation.own_server(self.evaluator)
+        self.state = state = self.first_state(initial)
+        if checkpoint:
+            self.state = state = ServerState.from_arrays(
+                checkpoint.server_round, checkpoint.posterior, checkpoint.state
+            )
+        if self.best:
+            self.best.go_on(state.posterior)
+        closing_rounds = len(schedule(self.configuration.closing))
+        self.privacy = self.account(state.server_round, closing_rounds=closing_rounds)
+        classes = self.data.dataset.num_classes
+        strategy = make_strategy(self.configuration, classes, self.data.train, self)
+        # A run that has stopped early and is resumed has no rounds left.
+        over = (self.best and self.best.exhausted()) or not self.begin(state.server_round + 1)
+        try:
+            result = strategy.start(
+                self.grid,
+                wire.posterior_to_arrays(state.posterior),
+                num_rounds=0 if over else keys.rounds,
+                timeout=keys.client_timeout + SILENCE_BEYOND_TIMEOUT,
+                evaluate_fn=self.evaluate if keys.server_evaluates else None,
+            )
+        except LostStateError as error:
+            raise LostStateError(f"{error}\n{how_to_begin_again(self.results)}") from error
+        except RunError as error:
+            gone = "" if self.results.holds(files.CONFIG) else f"put {self.folder} back, and then: "
+            raise RunError(f"{error}\n{gone}{self.advice}") from error
+        return wire.posterior_from_arrays(result.arrays), strategy.closed
+
+    def evaluate(self, server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+        """Return test metrics where they are due, and validation metrics every round.
+
+        Where logits are not finite, ``logits-not-finite`` stands in the metrics' place.
+        """
+        if not server_round:  # a run's record begins with round 1
+            return None
+        every = self.configuration.keys.evaluate_every
+        due: dict[str, Callable[[Posterior, int], dict[str, float]]] = {}
+        if every and server_round % every == 0 and not self.configuration.shared.partial:
+            due[""] = self.evaluator.metrics
+        if self.evaluator.validates:
+            due[VALIDATION] = self.evaluator.validation_metrics
+        if not due:
+            return None
+        posterior = wire.posterior_from_arrays(arrays)
+        metrics: dict[str, float] = {}
+        for prefix, measure in due.items():
+            try:
+                metrics |= measure(posterior, server_round)
+            except NotFiniteError as error:
+                metrics |= evaluation.not_finite(error, prefix)
+        return MetricRecord(dict(metrics))
+
+    def evaluate_models(self, state: ServerState) -> Mapping[str, float]:
+        """Return test metrics of the predictive's models after a round, where they are due."""
+        every = self.configuration.keys.evaluate_every
+        if not (self.configuration.keys.server_evaluates and every) or state.server_round % every:
+            return {}
+        try:
+            ensemble = evaluation.evaluated_ensemble(self.evaluator, state)
+            return ensemble.round_metrics(self.configuration.values) if ensemble else {}
+        except NotFiniteError as error:
+            return evaluation.not_finite(error, ENSEMBLE)
+
+    def end_round(self, finished: Round) -> bool:
+        """Write and show a round; return whether it was the last one, whatever ``rounds`` says.
+
+        Raises:
+            RunError: The pool is of no use, and the round is not saved; or the user's ``on_round``
+                raised an error, and it is.
+        """
+        self._refuse_useless(finished)
+        number, posterior, manifest = finished.number, finished.posterior, self.evaluator.manifest
+        metrics = {**finished.metrics, **(self.privacy.epsilons() if self.privacy else {})}
+        hidden = hidden_numbers(self.configuration)
+        entry = {
+            "round": number,
+            "seconds": finished.seconds,
+            "server-memory": resident_memory(),
+            **metrics,
+            **hidden,
+            **describe_posterior(posterior),
+            **(deviations_by_layer(posterior, manifest) if manifest else {}),
+            "posterior-sha256": posterior.digest(),
+            files.PER_CLIENT: [
+                {name: value for name, value in client.items() if name not in hidden}
+                for client in finished.clients
+            ],
+        }
+        if finished.left_out:
+            entry[CLIENTS_LEFT_OUT] = [*finished.left_out]
+            if finished.left_out != self._left_out:
+                without = ", ".join(f"{e['name']} ({e['reason']})" for e in finished.left_out)
+                pooled = len(finished.clients)
+                self.progress.say(
+                    f"round {number} goes on with {pooled} of {pooled + len(finished.left_out)} "
+                    f"clients, without {without}"
+                )
+        self._left_out = finished.left_out
+        # The record first: one whose checkpoint is missing is dropped and made again by a resume.
+        self.results.append_round(entry)
+        self.checkpoints.save(Checkpoint(number, posterior, finished.state.to_arrays()))
+        # The best posterior behind both, so that it is never that of a round which is dropped; a
+        # resume looks at the checkpoint's again.
+        stop = self.best is not None and self.best.look(posterior)
+        self.progress.round(number, finished.seconds, metrics)
+        if self.log:
+            self.log.round(entry)
+        if posterior.size:
+            samples = self.configuration.keys.evaluate_mc_samples
+            self._collapse.look(finished.metrics, samples, f"round {number}")
+        on_round = run_of(self.grid).on_round
+        try:
+            on_round(number, metrics, posterior)
+        except Exception as error:
+            name = getattr(on_round, "__qualname__", repr(on_round))
+            raise RunError(f"on_round, {name}, raised in round {number}: {error!r}") from error
+        return stop or not self.begin(number + 1)
+
+    def _refuse_useless(self, finished: Round) -> None:
+        """Refuse a pool whose predictions are not finite, or guess after they were good.
+
+        Raises:
+            ImplausibleUpdatesError: A client's values were far from all others': the round is made
+                again without its update. With noise for privacy, which is counted once a round, and
+                where nobody's values were, a pool that is not finite is a RunError instead; one
+                that guesses is a warning then.
+        """
+        metrics, suspicion = finished.metrics, finished.suspicion
+        where = f"round {finished.number}"
+        sent = "".join(f"; client {client} sent {what}" for client, what in suspicion.items())
+        problem, learnt = "", False
+        bad = max(metrics.get(f"{of}{NOT_FINITE}", 0.0) for of in ("", VALIDATION))
+        accuracy = metrics.get("accuracy")
+        if bad:
+            problem = f"{bad:g} of the logits that the pool predicts are not finite"
+        # A run that measures an attack may end where it guesses.
+        elif accuracy is not None and self._should_learn:
+            chance, best = 1.0 / self.data.dataset.num_classes, max(self._accuracies, default=0.0)
+            if accuracy < chance + GUESSED * (1.0 - chance):
+                learnt = best > chance + LEARNT * (1.0 - chance)
+                problem = f"the pool guesses: accuracy {accuracy:.3g}"
+                problem += f", {best:.3g} at best before" if learnt else ""
+        if suspicion and not self.privacy and (bad or learnt):
+            raise ImplausibleUpdatesError(
+                {client: f"it sent {what}, and {problem}" for client, what in suspicion.items()}
+            )
+        if bad:
+            raise RunError(f"{where}: {problem}; nothing of this round is kept{sent}")
+        if problem and (learnt or suspicion):
+            self.progress.say(f"warning: {where}: {problem}{sent}")
+            self.results.append_warning(f"{where}: {problem}{sent}")
+        if accuracy is not None:
+            self._accuracies.append(accuracy)
+
+    @property
+    def _should_learn(self) -> bool:
+        keys, attack = self.configuration.keys, self.configuration.attack
+        return attack.idle and keys.task == "classification"
+
+    def begin(self, server_round: int) -> bool:
+        """Account a round before it begins; return whether the privacy budget lets it.
+
+        Raises:
+            OSError: It cannot be written down.
+        """
+        if self.privacy is None or self.privacy.begin(server_round):
+            return True
+        if reason := self.privacy.reason_to_stop(server_round):
+            self.progress.say(reason)
+            self.results.append_warning(f"round {server_round - 1}: {reason}")
+        return False
+
+    def account(
+        self, finished: int, *, release: str = "", closing_rounds: int = 0
+    ) -> privacy.PrivacyAccount | None:
+        """Return the account of the rounds so far, where the run has noise.
+
+        Args:
+            release: The word for a round of a closing's sums that is about to begin.
+            closing_rounds: The rounds of a closing that is to come.
+        """
+        path, anew = self.results.path, self.federation.noise_anew
+        begun = [*privacy.read_begun_sums(path), *filter(None, [release])]
+        sums = privacy.count_sums_room(begun) + closing_rounds
+        size = self.federation.size
+        return privacy.privacy_account(
+            self.configuration, size, path, finished, anew=anew, sums=sums
+        )
+
+    def begin_sums(self, release: str) -> None:
+        """Count a round of a closing's sums before anybody is asked; see ``privacy.begin_sums``."""
+        if self.configuration.example_privacy.sums_noise is None:
+            return
+        if following := self.account(len(self.results.rounds()), release=release):
+            anew = self.federation.noise_anew
+            privacy.begin_sums(self.results.path, release, following, anew=anew)
+
+    def posterior_to_close(self, last: Posterior) -> Posterior:
+        """Return the posterior whose network the closing round closes (``closing-posterior``).
+
+        Raises:
+            RunError: It is the best one, and there is none.
+            DataError: The file of the best one is corrupt.
+        """
+        if self.configuration.keys.closing_posterior == "last":
+            return last
+        if not self.results.holds(files.BEST_POSTERIOR):
+            raise RunError(
+                f"closing-posterior is 'best', and {self.results.path} has no "
+                f"{files.BEST_POSTERIOR}: no round had a finite value of best-metric, or its "
+                "posterior is lost; allowed: 'last'"
+            )
+        posterior, _ = self.results.posterior(files.BEST_POSTERIOR)
+        return posterior
 
     def warn(self, text: str) -> None:
-        """Show a warning, and write it down."""
-        self.context.progress.say(text)
-        self.context.folder.append_text(files.REFUSALS, text)
+        """Show what has gone wrong with clients, and write it into the run's folder."""
+        self.progress.say(text)
+        self.results.append_text(files.REFUSALS, text)
 
     def show_replies(self, selected: int, counts: Mapping[str, int]) -> None:
         """Show what has become of a round so far, in a terminal."""
-        if self.context.progress.is_live:
-            self.context.progress.replied(selected, counts)
-
-    def evaluate_models(self, state: ServerState) -> Mapping[str, float]:
-        """Evaluate the predictive's models after a round."""
-        return evaluation.evaluate_models(self.context.evaluator, state)
-
-    def end_round(self, finished: Round) -> bool:
-        """Record a round; return whether it is the last."""
-        return self.recorder.record(finished)
-
-    def posterior_to_close(self, last: Posterior) -> Posterior:
-        """Return the posterior whose network the closing round closes."""
-        return run_context.posterior_to_close(self.context, last)
-
-    def begin_sums(self, release: str) -> None:
-        """Count a round of the closing's sums."""
-        run_context.count_sums(self.context, release)
+        if self.progress.is_live:
+            self.progress.replied(selected, counts)
 
     def show_sums(self, line: str) -> None:
         """Show a line on a round of the closing's sums."""
-        self.context.progress.say(line)
+        self.progress.say(line)
+
+
+def hidden_numbers(configuration: Configuration) -> dict[str, str]:
+    """Return what a round's record says in place of numbers that nobody knows, or shall know."""
+    names = [NUM_EXAMPLES] if is_private(configuration.outgoing) else []
+    if configuration.exchange.secure_sums:
+        names += ["effective-clients", "largest-weight"]
+        if configuration.pooling.by_precision:
+            names += [precision_spread.SPREAD, precision_spread.DISTANCE]
+    return dict.fromkeys(names, "hidden")
 
 
 def make_strategy(
     configuration: Configuration,
     num_classes: int,
-    partition: Sequence[Positions | None],
-    run: RunSupport = RunSupport(),  # noqa: B008
+    partition: Sequence[wire.Positions | None],
+    run: RunSupport | None = None,
 ) -> PosteriorPooling:
     """Return the configured Strategy: the subclass of its rule, with the other parts.
 
     Args:
         partition: The examples of each client; None for nodes with data of their own.
-        run: What the run lends it besides.
+        run: What the run lends it besides; it gets what else the method has.
     """
     keys, method = configuration.keys, Method.of(configuration)
+    run = run or RunSupport()
+    run.predictive, run.closing = method.predictive, method.closing
+    run.sums_noise = method.sums_noise
     given: dict[str, Any] = {
         part.name: getattr(method, part.name, None) for part in fields(GivenParts)
     }
@@ -152,7 +374,5 @@ def make_strategy(
             num_classes=num_classes,
             partition=partition,
         ),
-        run=replace(
-            run, predictive=method.predictive, closing=method.closing, sums_noise=method.sums_noise
-        ),
+        run=run,
     )

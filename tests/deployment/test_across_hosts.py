@@ -21,10 +21,10 @@ from bfl import randomness
 from bfl.configuration import resolve
 from bfl.configuration.pairs import parse_pairs
 from bfl.data.datasets import load_dataset
+from bfl.data.datasets.subset import train_positions
 from bfl.deployment.private_files import FederationFolder
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
-from strategies.application.division import clients_positions
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
@@ -137,7 +137,7 @@ def part_of_masked(client: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Return the images and labels that a client of the masked round has in one process."""
     configuration = resolve(parse_pairs(MASKED))
     digits = load_dataset("digits")
-    used = clients_positions(configuration, digits, None, len(CLIENTS))
+    used = train_positions(digits, configuration.keys.train_examples)
     generator = randomness.generator(configuration.keys.seed, "partition")
     part = configuration.partition.split(digits.train_labels[used], len(CLIENTS), generator)[client]
     return digits.train_images[used[part]], digits.train_labels[used[part]]

@@ -13,14 +13,16 @@ import clients.closing
 import clients.examples
 from bfl.closing.feature_density import density
 from bfl.configuration import resolve
-from bfl.data.datasets import cached_dataset
+from bfl.data.datasets import cached_dataset, load_dataset
 from bfl.data.datasets.subset import with_test_examples
 from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results import RunFolder
 from bfl.federation.state import Snapshots
 from bfl.keras import keras
 from strategies import closing
-from strategies.application.preflight import check_before_start, check_held_back
+from strategies.application.checks import check_before_start
+from strategies.application.data import divide
+from strategies.federation import Federation
 
 VALUES: dict[str, Any] = {
     "model": "resnet8",
@@ -304,8 +306,10 @@ def test_an_alpha_below_what_held_back_examples_can_tell_is_refused(tmp_path: Pa
     with pytest.raises(ConfigurationError, match="conformal-alpha"):
         make_run(VALUES, 3, tmp_path / "run", conformal_alpha=0.001)
     assert not RunFolder(tmp_path / "run").rounds()
-    nodes = {0: 30, 1: 40, 2: 30}  # with data of their own, of which 6, 8 and 6 are held back
+    # With data of their own, of which 6, 8 and 6 are held back.
+    nodes = Federation({0: 0, 1: 1, 2: 2}, {0: 30, 1: 40, 2: 30})
+    digits = load_dataset("digits")
     few = resolve({**values, "conformal-alpha": 1 / 21})
-    check_held_back(few, [None] * 3, nodes)
+    divide(few, digits, nodes)
     with pytest.raises(ConfigurationError, match="20 examples"):
-        check_held_back(few.replace(conformal_alpha=1 / 22), [None] * 3, nodes)
+        divide(few.replace(conformal_alpha=1 / 22), digits, nodes)

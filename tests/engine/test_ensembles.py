@@ -14,7 +14,7 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoints
 from bfl.experiments.studies import read_study
 from bfl.learning.distillation import Distiller
-from strategies.application.preflight import check_before_start
+from strategies.application.checks import check_before_start
 
 CLIENTS, ROUNDS = 3, 2
 VALUES: dict[str, Any] = {

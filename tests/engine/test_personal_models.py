@@ -29,8 +29,8 @@ from bfl.learning.training import LocalTask
 from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
-from strategies.application.division import own_test_positions, split
-from strategies.application.preflight import check_before_start
+from strategies.application.checks import check_before_start
+from strategies.application.data import divide, own_tests
 from strategies.federation import Federation
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -210,7 +210,7 @@ def own_positions(folder: RunFolder, data: Any) -> list[Any]:
     """Return the clients' test examples, from the run's partition and seed."""
     configuration = resolve(folder.config())
     nodes = Federation(dict.fromkeys(range(CLIENTS), 1), dict.fromkeys(range(CLIENTS), 0))
-    positions = own_test_positions(configuration, data, split(configuration, data, nodes))
+    positions = divide(configuration, data, nodes).test
     assert positions is not None
     return list(positions)
 
@@ -222,11 +222,11 @@ def test_a_client_without_test_data_judges_no_personal_model(values: Any) -> Non
     few = replace(data, test_labels=np.full_like(data.test_labels, 1))
     judged = resolve({**values, "evaluated-by": "clients"})
     with pytest.raises(ConfigurationError, match="partitions 0 have no test examples"):
-        own_test_positions(judged, few, parts)
+        own_tests(judged, few, parts)
     # Who has no personal model is left out, and so is everybody where the server judges.
     without = judged.replace(personalization="none")
-    assert own_test_positions(without, few, parts)[0].size == 0  # type: ignore[index,union-attr]
-    assert own_test_positions(resolve(values), few, parts) is None
+    assert own_tests(without, few, parts)[0].size == 0  # type: ignore[index,union-attr]
+    assert own_tests(resolve(values), few, parts) is None
 
 
 def test_personal_models_without_test_data_are_refused_before_an_engine_is_started(

@@ -17,7 +17,7 @@ from bfl.experiments.results.figures import figures
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.privacy import gaussian_epsilon, sampled_gaussian_epsilon
 from strategies import closing
-from strategies.application.preflight import check_privacy
+from strategies.application.checks import check_privacy
 from strategies.privacy import (
     LEDGER,
     SUMS_LEDGER,

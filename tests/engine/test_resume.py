@@ -11,7 +11,7 @@ from bfl.commands.main import main as bfl
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoints
-from strategies.application import run_context
+from strategies.application import rounds
 
 ROUNDS = 4
 VALUES: dict[str, Any] = {
@@ -62,8 +62,8 @@ def interrupt(
 ) -> None:
     """Run until a round is over, its record written or its checkpoint too, and stop there."""
     target = {
-        "record": (run_context.RunFolder, "append_round", lambda args: args[1]["round"]),
-        "checkpoint": (run_context.Checkpoints, "save", lambda args: args[1].server_round),
+        "record": (rounds.files.RunFolder, "append_round", lambda args: args[1]["round"]),
+        "checkpoint": (rounds.Checkpoints, "save", lambda args: args[1].server_round),
     }[where]
     cls, name, number_of = target
     original = getattr(cls, name)
@@ -120,7 +120,7 @@ def test_a_second_server_is_refused_while_the_first_one_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = []
-    append = run_context.RunFolder.append_round
+    append = rounds.files.RunFolder.append_round
 
     def second_server(*args: Any) -> None:
         append(*args)
@@ -130,7 +130,7 @@ def test_a_second_server_is_refused_while_the_first_one_writes(
             refused.append(str(caught.value))
 
     with monkeypatch.context() as patch:
-        patch.setattr(run_context.RunFolder, "append_round", second_server)
+        patch.setattr(rounds.files.RunFolder, "append_round", second_server)
         folder = run(tmp_path / "run", rounds=2)
     assert "another server writes to" in refused[0]
     assert [entry["round"] for entry in folder.rounds()] == [1, 2]

@@ -25,6 +25,7 @@ from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.posteriors import Manifest, Parameter, Posterior
 from strategies.application.final_evaluation import finish as finish_run
 from strategies.application.final_evaluation import last_ensemble
+from strategies.application.rounds import FederationRun
 from strategies.server_state import ServerState
 
 N, CLASSES = 24, 3
@@ -57,17 +58,18 @@ class Evaluator:
 
 
 def finish(folder: RunFolder) -> None:
-    evaluator = Evaluator()
-    server = SimpleNamespace(
-        folder=folder,
-        evaluator=evaluator,
+    evaluator, federation = Evaluator(), SimpleNamespace(size=2, noise_anew=False)
+    data, progress = SimpleNamespace(test=None), ProgressReport(1, Console(quiet=True))
+    run = FederationRun(
         configuration=evaluator.configuration,
-        test_partition=None,
-        progress=ProgressReport(1, Console(quiet=True)),
-        log=SimpleNamespace(end=lambda *_: None),
-        federation=SimpleNamespace(size=2, noise_anew=False),
+        grid=None,  # type: ignore[arg-type]
+        federation=federation,  # type: ignore[arg-type]
+        results=folder,
+        evaluator=evaluator,
+        data=data,  # type: ignore[arg-type]
+        progress=progress,
     )
-    finish_run(server, Posterior(np.zeros(2, np.float32), np.ones(2, np.float32)))  # type: ignore[arg-type]
+    finish_run(run, Posterior(np.zeros(2, np.float32), np.ones(2, np.float32)))
 
 
 @pytest.mark.parametrize("file", [*FILES, METRICS])
@@ -118,13 +120,13 @@ def test_models_of_an_older_round_are_not_judged(
 
     monkeypatch.setattr(strategies.application.final_evaluation, "evaluated_ensemble", noted)
     said: list[str] = []
-    context: Any = SimpleNamespace(
-        folder=folder,
+    ended: Any = SimpleNamespace(
+        checkpoints=Checkpoints(folder),
         evaluator=None,
         configuration=resolve({"predictive": "ensemble"}, check_data=False),
         progress=SimpleNamespace(say=said.append),
     )
-    last_ensemble(context, posterior(2))
+    last_ensemble(ended, posterior(2))
     assert found == ([2] if judged else [])
     assert len(said) == (not judged)
     assert all("round 1" in text for text in said)

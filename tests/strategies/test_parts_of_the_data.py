@@ -1,6 +1,6 @@
 """The data of a run: who gets which examples, and what is refused."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ from bfl.data.datasets.base import digest_of
 from bfl.data.datasets.server_data import ServerData
 from bfl.data.datasets.subset import train_positions
 from bfl.errors import BflError, ConfigurationError
-from strategies.application.division import data_digests, own_test_positions, split
-from strategies.application.preflight import check_before_start
+from strategies.application.checks import check_before_start
+from strategies.application.data import RunData, divide
 from strategies.federation import Federation
 
 FEDERATION = Federation(nodes={0: 10, 1: 11, 2: 12}, own_examples={0: 0, 1: 0, 2: 0})
@@ -25,11 +25,11 @@ FEDERATION = Federation(nodes={0: 10, 1: 11, 2: 12}, own_examples={0: 0, 1: 0, 2
 def test_clients_share_the_part_and_nothing_else(partition: str) -> None:
     dataset = load_dataset("digits")
     configuration = resolve({"train-examples": 0.2, "partition": partition, "shards-per-client": 4})
-    parts = split(configuration, dataset, FEDERATION)
+    parts = divide(configuration, dataset, FEDERATION).train
     held = np.concatenate([part for part in parts if part is not None])
     np.testing.assert_array_equal(np.sort(held), train_positions(dataset, 0.2))
     # Another seed shares out the same images otherwise.
-    others = split(configuration.replace(seed=1), dataset, FEDERATION)
+    others = divide(configuration.replace(seed=1), dataset, FEDERATION).train
     assert not np.array_equal(parts[0], others[0])  # type: ignore[arg-type]
     np.testing.assert_array_equal(
         np.sort(held), np.sort(np.concatenate([part for part in others if part is not None]))
@@ -38,8 +38,8 @@ def test_clients_share_the_part_and_nothing_else(partition: str) -> None:
 
 def test_nodes_with_data_of_their_own_keep_all_of_it() -> None:
     federation = Federation(nodes={0: 10, 1: 11}, own_examples={0: 0, 1: 50})
-    parts = split(resolve({"train-examples": 100.0}), load_dataset("digits"), federation)
-    assert parts[1] is None
+    divided = divide(resolve({"train-examples": 100.0}), load_dataset("digits"), federation)
+    assert (divided.train[1], divided.sizes[1]) == (None, 50)
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,10 @@ def test_clients_have_their_sites_rows_to_train_and_to_test(values: dict[str, An
     check_before_start(configuration, 3)
     dataset = cached_dataset(values["dataset"], "", configuration.keys.reading)
     federation = Federation(nodes={0: 1, 1: 2, 2: 3}, own_examples={0: 0, 1: 0, 2: 0})
-    parts = split(configuration, dataset, federation)
-    tests = own_test_positions(configuration, dataset, parts)
+    divided = divide(configuration, dataset, federation)
+    tests = divided.test
     assert tests
-    for name, part, own in zip(("north", "south", "west"), parts, tests, strict=True):
+    for name, part, own in zip(("north", "south", "west"), divided.train, tests, strict=True):
         assert set(dataset.train_columns["site"][part]) == {name}
         assert set(dataset.test_columns["site"][own]) == {name}
     assert sum(len(own) for own in tests if own is not None) == len(dataset.test_labels)
@@ -141,13 +141,6 @@ def test_the_refusal_names_the_model_the_data_set_and_both_sizes(
     )
 
 
-@dataclass
-class Nodes:
-    """A federation of which only the numbers of examples of their own matter."""
-
-    own_examples: dict[int, int]
-
-
 def dataset() -> Dataset:
     images = np.arange(96, dtype=np.uint8).reshape(6, 4, 4, 1)
     labels = np.array([0, 1, 0, 1, 0, 1])
@@ -155,8 +148,9 @@ def dataset() -> Dataset:
 
 
 def digests(data: Dataset, own: ServerData | None = None, examples: int = 0) -> dict[str, str]:
-    nodes: Any = Nodes({0: 7, 1: examples})
-    return data_digests(data, nodes, own)
+    first = None if examples else np.arange(2)
+    none = np.zeros(0, np.int64)
+    return RunData(data, data, own, none, [first, None], None, [7, 7]).digests()
 
 
 def changed(array: Any) -> Any:

@@ -20,6 +20,7 @@ from bfl.federation.wire import reply_content
 from bfl.learning.priors import NormalPrior
 from bfl.posteriors import Manifest, Parameter, Posterior
 from clients.state import StateInFolder
+from strategies.application.data import divide
 from strategies.application.pretraining import (
     configuration_of_pretraining,
     pretrain,
@@ -67,21 +68,22 @@ def pretrained(
     """Pre-train on a node that replies so."""
     grid = make_grid(make_app(reply), 2)
     initial = Posterior(np.zeros(2, np.float32), np.ones(2, np.float32), np.ones(1, np.float32))
-    evaluator = SimpleNamespace(
-        dataset=load_dataset("digits"), server_data=None, manifest=manifest, train_accuracy=accuracy
-    )
-    context = SimpleNamespace(
+    evaluator = SimpleNamespace(manifest=manifest, train_accuracy=accuracy)
+    configuration = resolve({"pretrain-examples": 200, **values})
+    federation = discover(grid, 2, 10.0)
+    begun = SimpleNamespace(
         grid=grid,
-        federation=discover(grid, 2, 10.0),
-        configuration=resolve({"pretrain-examples": 200, **values}),
+        federation=federation,
+        configuration=configuration,
         evaluator=evaluator,
+        data=divide(configuration, load_dataset("digits"), federation),
         progress=SimpleNamespace(say=say),
-        path="",
-        folder=SimpleNamespace(path=Path()),
+        folder="",
+        results=SimpleNamespace(path=Path()),
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("strategies.application.pretraining.run_key", lambda path: "")
-        return pretrain(context, initial)
+        return pretrain(begun, initial)
 
 
 def asked_of_the_node(epochs=3, *judging, trained_on=id, **values):

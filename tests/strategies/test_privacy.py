@@ -18,7 +18,7 @@ from bfl.learning.example_privacy import DifferentiallyPrivateSgd
 from bfl.learning.inferences import inferences
 from bfl.posteriors.manifest import Manifest, Parameter
 from clients.client_app import app
-from strategies.application.preflight import check_no_moving_statistics, check_privacy
+from strategies.application.checks import check_moving_statistics, check_privacy
 from strategies.federation import Federation, discover
 from strategies.privacy import LEDGER, PrivacyAccount, privacy_account
 
@@ -84,12 +84,12 @@ def test_what_would_break_the_guarantee_is_refused(values: dict[str, Any], said:
 def test_a_plugins_network_with_statistics_of_its_data_is_refused() -> None:
     trained = Parameter("dense/bias", (3,), False, "zeros")
     moving = Parameter("norm/moving_mean", (3,), False, "zeros", trainable=False)
-    check_no_moving_statistics(resolve(PRIVATE), Manifest((trained,)))
-    check_no_moving_statistics(resolve({"model": "mlp"}), Manifest((trained, moving)))
+    check_moving_statistics(resolve(PRIVATE), Manifest((trained,)))
+    check_moving_statistics(resolve({"model": "mlp"}), Manifest((trained, moving)))
     with pytest.raises(ConfigurationError, match="norm/moving_mean"):
-        check_no_moving_statistics(resolve(PRIVATE), Manifest((trained, moving)))
+        check_moving_statistics(resolve(PRIVATE), Manifest((trained, moving)))
     with pytest.raises(ConfigurationError, match="norm/moving_mean"):
-        check_no_moving_statistics(resolve(EXAMPLES), Manifest((trained, moving)))
+        check_moving_statistics(resolve(EXAMPLES), Manifest((trained, moving)))
 
 
 def test_a_budget_that_no_round_keeps_is_refused_with_what_would_do() -> None:

@@ -11,20 +11,24 @@ from small_federation import make_app, make_grid
 
 import bfl.keras
 from bfl.configuration import resolve
-from bfl.data.datasets import Dataset
+from bfl.data.datasets import Dataset, load_dataset
 from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.run.resume import Checkpoint, Checkpoints
+from bfl.experiments.run.resume import Checkpoint
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.posteriors import Manifest, Parameter, Posterior
 from clients.client_app import app
-from strategies.application import evaluation, preflight, run
-from strategies.application.division import split
+from strategies.application import data, evaluation
+from strategies.application.checks import (
+    check_attackers,
+    check_lost_states,
+    remarks,
+    states_at_risk,
+)
 from strategies.application.evaluation import start_tensorflow
-from strategies.application.preflight import lost_states, method_warnings, refuse_attackers
+from strategies.application.rounds import FederationRun
 from strategies.application.run import run_federation
-from strategies.application.run_context import RunContext
 from strategies.federation import Federation, discover
 from strategies.run_support import Warnings
 
@@ -46,11 +50,11 @@ def test_hostile_clients_need_nodes_that_allow_them() -> None:
     with pytest.raises(
         ConfigurationError, match=rf"which partition 1 \(node {FIRST_ID + 1}\) will"
     ):
-        refuse_attackers(resolve(HOSTILE), nodes)
-    refuse_attackers(resolve({**HOSTILE, "attackers": 1}), nodes)
-    refuse_attackers(resolve({"attackers": 2}), nodes)
-    refuse_attackers(resolve(HOSTILE), federation(ALLOWS, ALLOWS, {}))
-    refuse_attackers(resolve(HOSTILE), federation({"simulation": True}, {"simulation": True}))
+        check_attackers(resolve(HOSTILE), nodes)
+    check_attackers(resolve({**HOSTILE, "attackers": 1}), nodes)
+    check_attackers(resolve({"attackers": 2}), nodes)
+    check_attackers(resolve(HOSTILE), federation(ALLOWS, ALLOWS, {}))
+    check_attackers(resolve(HOSTILE), federation({"simulation": True}, {"simulation": True}))
 
 
 def test_a_refused_run_leaves_nothing(tmp_path: Path, tensorflow: Any) -> None:
@@ -76,7 +80,7 @@ def test_personal_models_that_nobody_judges_are_said_first(
     changes: dict[str, Any], said: str
 ) -> None:
     configuration = resolve({"dataset": "digits", **changes})
-    found = [line for line in method_warnings(configuration) if "personal" in line]
+    found = [s for s in remarks(configuration, load_dataset("digits")) if "personal" in s]
     assert len(found) == bool(said)
     assert all(said in line and 'evaluated-by="clients"' in line for line in found)
 
@@ -99,25 +103,18 @@ def test_a_run_holds_its_clients_to_the_networks_minima(tmp_path: Path, tensorfl
     assert (entry["refused"], entry["clients"]) == (1, 2)
 
 
-AGAIN = "begin it again"
-
-
-def test_states_that_end_with_flowers_run() -> None:
+def test_states_that_end_with_flowers_run(tmp_path: Path) -> None:
     keep, reset = resolve({"optimizer-state": "keep"}), resolve({})
     with_states = federation({"state-dir": "/a"}, {"simulation": True})
     without = federation({"state-dir": "/a"}, {})
-    begun = Checkpoint(3, Posterior(np.zeros(1), np.ones(1)), {})
-    assert lost_states(keep, with_states, begun, AGAIN) == ""
-    assert lost_states(reset, without, begun, AGAIN) == ""
-    over = Checkpoint(keep.keys.rounds, begun.posterior, {})
-    assert "cannot be resumed" in lost_states(keep, without, over, AGAIN)
-    assert "partitions 1 have no state-dir: this run cannot" in lost_states(
-        keep, without, None, AGAIN
-    )
-    with pytest.raises(
-        ConfigurationError, match="going on would not give its result\nbegin it again"
-    ):
-        lost_states(keep, without, begun, AGAIN)
+    assert states_at_risk(keep, with_states) == states_at_risk(reset, without) == ""
+    at_risk = states_at_risk(keep, without)
+    assert "partitions 1 have no state-dir" in at_risk
+    folder = RunFolder(tmp_path)
+    for nothing_lost in ((at_risk, 0), (at_risk, keep.keys.rounds), ("", 3)):
+        check_lost_states(nothing_lost[0], keep, folder, nothing_lost[1])
+    with pytest.raises(ConfigurationError, match="going on would not give its result"):
+        check_lost_states(at_risk, keep, folder, 3)
 
 
 @pytest.mark.parametrize("missing", ["the run's", "its own"])
@@ -191,16 +188,16 @@ def test_a_run_is_not_gone_on_with_by_another_partition_or_other_images(
     posterior = Posterior(np.zeros(2), np.ones(2), np.zeros(0))
     begun: list[int] = []
 
-    def killed(context: RunContext, checkpoint: Checkpoint | None, _: Posterior) -> None:
+    def killed(self: FederationRun, checkpoint: Checkpoint | None, _: Posterior) -> None:
         """End the run after its first round."""
         begun.append(checkpoint.server_round if checkpoint else 0)
         if checkpoint is None:
-            context.folder.append_round({"round": 1})
-        Checkpoints(context.folder).save(Checkpoint(1, posterior, {}))
+            self.results.append_round({"round": 1})
+        self.checkpoints.save(Checkpoint(1, posterior, {}))
         raise InterruptedError
 
     monkeypatch.setattr(evaluation, "manifest_of_clients", lambda *_: manifest)
-    monkeypatch.setattr(run, "run_rounds", killed)
+    monkeypatch.setattr(FederationRun, "make_rounds", killed)
     values = {"dataset": "digits", "rounds": 2, "output-dir": str(tmp_path), "name": "run"}
     first = resolve({**values, "server-evaluates": False, "evaluate-every": 0})
 
@@ -219,15 +216,17 @@ def test_a_run_is_not_gone_on_with_by_another_partition_or_other_images(
     folder.write_metrics({"accuracy": 0.5})
     was = folder.read_json("run.json:partition")
 
+    split = data._split
+
     def reversed_parts(*given: Any) -> list[Any]:
-        return [None if part is None else part[::-1] for part in split(*given)]
+        return [part[::-1] for part in split(*given)]
 
     with monkeypatch.context() as patch:
         patch.setattr(Dataset, "test_digest", property(lambda data: 64 * "0"))
         with pytest.raises(ConfigurationError, match="other data: test data"):
             go_on(rounds=3)
     with monkeypatch.context() as patch:
-        patch.setattr(preflight, "split", reversed_parts)
+        patch.setattr(data, "_split", reversed_parts)
         with pytest.raises(ConfigurationError, match=r"the positions of the clients' images"):
             go_on(rounds=3)
         assert folder.metrics() == {"accuracy": 0.5}

@@ -28,6 +28,7 @@ from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.wire import TrainTask, posterior_to_arrays, reply_content
 from bfl.posteriors import Manifest, Parameter, Posterior
+from strategies.application.rounds import FederationRun
 from strategies.run_support import NOT_FINITE
 from strategies.server_state import ServerState
 from strategies.updates import ImplausibleUpdatesError
@@ -114,15 +115,18 @@ SERVERS = (
 
 
 def quiet_run(folder: RunFolder, **values: Any) -> Any:
-    """Return the context of a run of ten classes that shows nothing."""
+    """Return a run of ten classes that shows nothing."""
     progress = SimpleNamespace(say=lambda text: None, round=lambda *_: None)
-    evaluator = SimpleNamespace(manifest=None, dataset=SimpleNamespace(num_classes=10))
-    return SimpleNamespace(
-        folder=folder,
-        progress=progress,
-        log=None,
-        evaluator=evaluator,
+    evaluator = SimpleNamespace(manifest=None, validates=False)
+    data = SimpleNamespace(dataset=SimpleNamespace(num_classes=10))
+    return FederationRun(
         configuration=resolve(values, check_data=False),
+        grid=None,  # type: ignore[arg-type]
+        federation=None,  # type: ignore[arg-type]
+        results=folder,
+        evaluator=evaluator,
+        data=data,  # type: ignore[arg-type]
+        progress=progress,  # type: ignore[arg-type]
     )
 
 
@@ -132,29 +136,26 @@ def quiet_run(folder: RunFolder, **values: Any) -> Any:
 def test_a_pool_of_no_use_is_refused_with_its_sender(
     bad: dict[str, float], attack: dict[str, Any], suspects: dict[int, str], tmp_path: Path
 ) -> None:
-    from strategies.application.run_context import RoundRecorder
-
     _, (finished,), _ = play()
     folder = RunFolder.create(tmp_path, "run", {}, {})
-    recorder = RoundRecorder(quiet_run(folder, **attack))
+    recorder = quiet_run(folder, **attack)
     for accuracy in (0.12, 0.6, 0.2, 0.6):  # the third has lost much, and learns on
-        recorder.record(replace(finished, metrics={"accuracy": accuracy}))
+        recorder.end_round(replace(finished, metrics={"accuracy": accuracy}))
     last = replace(finished, metrics=bad, suspicion=suspects)
     guesses = "accuracy" in bad
     if guesses and (attack or not suspects):
-        recorder.record(last)
+        recorder.end_round(last)
         # A run that measures an attack has no such bound.
         assert len(folder.warnings()) == (not attack)
     else:
         with pytest.raises(ImplausibleUpdatesError if suspects else RunError) as refused:
-            recorder.record(last)
+            recorder.end_round(last)
         assert suspects.keys() == getattr(refused.value, "reasons", {}).keys()
         assert len(folder.rounds()) == 4
 
 
 def test_a_client_overwrites_nothing(tmp_path: Path) -> None:
     """One that sent ``round``, ``clients``, ``seconds`` and ``accuracy`` had them recorded."""
-    from strategies.application.run_context import RoundRecorder
 
     def lying(task: TrainTask, received: Posterior) -> RecordDict:
         lies = dict.fromkeys(SERVERS.split(), 1000000.0) if task.partition_id == 3 else {}
@@ -170,7 +171,7 @@ def test_a_client_overwrites_nothing(tmp_path: Path) -> None:
     assert news == {f"client/{n}" for n in {*SERVERS.split(), "train-loss"} - bounded}
 
     folder = RunFolder.create(tmp_path, "run", {}, {})
-    RoundRecorder(quiet_run(folder)).record(lied)
+    quiet_run(folder).end_round(lied)
     [entry] = folder.rounds()
     assert (entry["round"], entry["clients"], entry["client/round"]) == (1, 4, 1e6)
     assert entry["seconds"] < 100
@@ -200,6 +201,7 @@ def test_names_and_numbers_of_metrics_are_limited(metrics: dict[str, float], rea
 
 
 def test_what_clients_measure_is_averaged_with_their_examples() -> None:
+    """Over those that have sent it, whatever the pool's own weights are."""
 
     def measuring(task: TrainTask, received: Posterior) -> RecordDict:
         own = {"some": 1.0 + task.partition_id} if task.partition_id > 1 else {}
@@ -278,6 +280,7 @@ def test_numbers_that_do_not_fit_are_refused(given: Any, words: str) -> None:
 
 
 def test_a_client_without_an_example_is_not_one_of_unknown_size() -> None:
+    """It was believed to hold what it claimed."""
     told: list[int] = []
 
     def reply(task: TrainTask, received: Posterior) -> RecordDict:
@@ -329,6 +332,7 @@ def twins(task: TrainTask, received: Posterior) -> RecordDict:
 def test_who_outweighs_all_others_is_told_of_once_and_recorded_always(
     reply: Reply, weighting: str, clients: int, effective: float, warned: bool
 ) -> None:
+    """An echo under distance, or two that send the same."""
     pooled, rounds, told = play(reply, clients=clients, weighting=weighting, rounds=2)
     for done in rounds:
         assert done.metrics["effective-clients"] == pytest.approx(effective)

@@ -98,7 +98,7 @@ class FlowerApp:
     def load_server(self) -> Any:
         """Return the ServerApp, loaded by its name as the library imports no server.
 
-        This project's own has ``check_before_start`` and ``client_sizes``.
+        This project's own has ``check_before_start``.
         """
         return self._load(self.server)
 

@@ -11,9 +11,8 @@ from bfl.data.datasets import load_dataset
 from bfl.data.datasets.server_data import ServerData
 from bfl.data.datasets.subset import train_positions
 from bfl.errors import ConfigurationError
-from strategies.application.division import clients_positions, split
-from strategies.application.evaluation import server_data
-from strategies.application.preflight import check_before_start, check_own_images
+from strategies.application.checks import check_before_start
+from strategies.application.data import divide
 from strategies.application.pretraining import split_off
 from strategies.federation import Federation
 
@@ -23,7 +22,7 @@ HELD_BACK: dict[str, Any] = {"server-data": "held-back"}
 
 def own_images(**values: Any) -> ServerData:
     given = {key.replace("_", "-"): value for key, value in values.items()}
-    found = server_data(resolve({**HELD_BACK, **given}), load_dataset("digits"), 3, FEDERATION)
+    found = divide(resolve({**HELD_BACK, **given}), load_dataset("digits"), FEDERATION).own
     assert found is not None
     return found
 
@@ -50,14 +49,14 @@ def test_another_data_set_numbers_its_classes_as_the_run_does(archive: Any) -> N
 
 
 def test_they_have_the_mixture_of_classes_and_the_seed_picks_them() -> None:
-    assert server_data(resolve({}), load_dataset("digits"), 3, FEDERATION) is None
+    assert divide(resolve({}), load_dataset("digits"), FEDERATION).own is None
     labels = load_dataset("digits").train_labels
     own = own_images(server_examples=200.0)
     assert own.images.shape == (200, 8, 8, 1)
     np.testing.assert_array_equal(own.labels, labels[own.held_back])
     shares = np.bincount(own.labels, minlength=10) / 200 - np.bincount(labels) / labels.size
     assert np.abs(shares).max() < 1 / 200
-    again = own_images(server_examples=200.0, clients=7, partition="shards")
+    again = own_images(server_examples=200.0, clients=7, partition="shards", shards_per_client=4)
     np.testing.assert_array_equal(own.held_back, again.held_back)
     assert set(own.held_back) != set(own_images(server_examples=200.0, seed=1).held_back)
 
@@ -68,9 +67,9 @@ def test_every_share_is_of_the_images_that_are_used(train_examples: float) -> No
     values = {"train-examples": train_examples, "server-examples": 0.25, "unused-examples": 0.25}
     configuration = resolve({**HELD_BACK, **values})
     used = train_positions(dataset, train_examples)
-    own = server_data(configuration, dataset, 3, FEDERATION)
+    divided = divide(configuration, dataset, FEDERATION)
+    own, clients = divided.own, divided.used
     assert own is not None
-    clients = clients_positions(configuration, dataset, own, 3)
     train, validation = split_off(dataset, 0.2, 0.25, clients)
     assert own.held_back.size == round(0.25 * used.size)
     assert own.unused.size == round(0.25 * used.size)
@@ -82,7 +81,11 @@ def test_every_share_is_of_the_images_that_are_used(train_examples: float) -> No
 
 
 def test_another_data_set_leaves_the_clients_all_of_theirs(archive: Any) -> None:
-    own = own_images(server_data=archive("own.npz"), server_examples=20.0)
+    dataset = load_dataset("digits")
+    values = {"server-data": archive("own.npz"), "server-examples": 20.0}
+    divided = divide(resolve(values), dataset, FEDERATION)
+    own = divided.own
+    assert own is not None
     assert own.images.shape == (20, 8, 8, 1)
     assert own.held_back.size == 0
     assert not own.said
@@ -90,9 +93,7 @@ def test_another_data_set_leaves_the_clients_all_of_theirs(archive: Any) -> None
     assert larger.images.shape == own.images.shape
     assert "16 x 16 x 1" in larger.said
     np.testing.assert_array_equal(np.bincount(own.labels), np.full(10, 2))
-    dataset = load_dataset("digits")
-    parts = split(resolve({}), dataset, FEDERATION, own)
-    assert sum(len(part) for part in parts if part is not None) == dataset.train_labels.size
+    assert sum(divided.sizes) == dataset.train_labels.size
 
 
 @pytest.mark.parametrize("values", [{}, {"strategy": "abavg"}, {"strategy": "v-distillation"}])
@@ -109,12 +110,11 @@ def test_images_that_the_run_is_judged_on_are_refused(
     for name in ("others", "mixed"):
         place = {"server-data": f"npz:{tmp_path}/{name}.npz", "server-examples": 0.0}
         configuration = resolve({**values, **place})
-        own = server_data(configuration, dataset, 3, FEDERATION)
         if name == "others":
-            check_own_images(configuration, dataset, own, 3)
+            divide(configuration, dataset, FEDERATION)
             continue
         with pytest.raises(ConfigurationError, match="1 of its 10 images are test images of"):
-            check_own_images(configuration, dataset, own, 3)
+            divide(configuration, dataset, FEDERATION)
 
 
 def test_what_does_not_go_with_the_data_set_is_refused(archive: Any) -> None:
@@ -170,4 +170,4 @@ def test_too_many_are_refused_before_the_start(
 def test_nothing_can_be_held_back_from_nodes_with_data_of_their_own() -> None:
     federation = Federation(nodes={0: 10, 1: 11}, own_examples={0: 0, 1: 50})
     with pytest.raises(ConfigurationError, match="partitions 1 have data of their own"):
-        server_data(resolve(HELD_BACK), load_dataset("digits"), 3, federation)
+        divide(resolve(HELD_BACK), load_dataset("digits"), federation)

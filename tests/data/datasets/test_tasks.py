@@ -1,6 +1,7 @@
 """Several data sets at once, with classes of their own."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +15,12 @@ from bfl.data.datasets import (
     portable_dataset,
     validate_dataset,
 )
+from bfl.data.datasets.server_data import load_server_data
+from bfl.data.datasets.subset import train_positions
 from bfl.data.images import padded
 from bfl.errors import ConfigurationError
-from strategies.application.division import clients_positions, own_test_positions, split
-from strategies.application.evaluation import server_data
-from strategies.application.preflight import check_before_start
+from strategies.application.checks import check_before_start
+from strategies.application.data import divide
 from strategies.federation import Federation
 
 
@@ -91,10 +93,10 @@ def test_a_client_has_images_of_its_own_task_alone(folder: Path) -> None:
     configuration = resolve({**values, "min-partition-size": 1})
     dataset = cached_dataset(configuration.keys.dataset, "")
     nodes = Federation(dict.fromkeys(range(5), 1), dict.fromkeys(range(5), 0))
-    parts = split(configuration, dataset, nodes)
-    tests = own_test_positions(configuration, dataset, parts)
+    divided = divide(configuration, dataset, nodes)
+    tests = divided.test
     assert tests is not None
-    for held, labels in ((parts, dataset.train_labels), (tests, dataset.test_labels)):
+    for held, labels in ((divided.train, dataset.train_labels), (tests, dataset.test_labels)):
         positions = [part for part in held if part is not None]
         np.testing.assert_array_equal(np.sort(np.concatenate(positions)), np.arange(25))
         for client, part in enumerate(positions):
@@ -109,7 +111,7 @@ def test_a_number_of_training_images_is_the_same_for_clients_of_every_task(
     configuration = resolve({"strategy": "fedper", "dataset": WORD, "train-examples": amount})
     dataset = cached_dataset(configuration.keys.dataset, "")
     nodes = Federation(dict.fromkeys(range(5), 1), dict.fromkeys(range(5), 0))
-    parts = [part for part in split(configuration, dataset, nodes) if part is not None]
+    parts = [p for p in divide(configuration, dataset, nodes).train if p is not None]
     found = [part.size for part in parts]
     assert max(found) - min(found) <= 1 if sizes is None else found == sizes
     assert sum(found) == round(amount if amount >= 1 else amount * 25)
@@ -120,19 +122,13 @@ def test_a_number_of_training_images_is_the_same_for_clients_of_every_task(
 
 def test_images_are_held_back_from_those_that_the_clients_of_every_task_have(folder: Path) -> None:
     """By classes alone 6 of 10 images would be the first task's, and 4 are its two clients'."""
-    values = {"strategy": "fedavg", "dataset": WORD, "train-examples": 10}
-    held = resolve({**values, "server-data": "held-back", "server-examples": 0.5})
-    dataset = cached_dataset(held.keys.dataset, "")
-    nodes = Federation(dict.fromkeys(range(5), 1), dict.fromkeys(range(5), 0))
-    parts = split(resolve(values), dataset, nodes)
-    before = np.concatenate([part for part in parts if part is not None])
-    for own in (server_data(held, dataset, 5, nodes), server_data(held, dataset, 5)):
-        assert own is not None
-        assert own.held_back.size == 5
-        assert set(own.held_back) < set(before)
-        used = clients_positions(held, dataset, own, 5)
-        assert {*own.held_back, *used} == set(before)
-        assert used.size == 5
+    dataset = cached_dataset(WORD, "")
+    before = set(train_positions(dataset, 10, 5))
+    amounts: dict[str, Any] = {"examples": 0.5, "train_examples": 10, "clients": 5, "seed": 0}
+    own = load_server_data("held-back", dataset, data_dir="", **amounts)
+    assert own is not None
+    assert own.held_back.size == 5
+    assert set(own.held_back) < before
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,15 @@
 """Which client has a personal model of which architecture."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from bfl.configuration import resolve
+from bfl.data.datasets import load_dataset
 from bfl.errors import ConfigurationError
 from bfl.learning.personalizations import Assignment
-from strategies.application.preflight import refuse_personal_models
+from strategies.application.data import check_models
 
 TEN = "mlp:2,lenet5:2,cnn1:3,cnn2:3"
 
@@ -39,9 +43,10 @@ def test_other_texts_and_unknown_models_are_refused(text):
 
 def test_images_that_are_too_small_for_somebodys_model_are_refused():
     values = {"personalization": "distillation", "personal-models": "mlp:2,cnn1:1"}
-    configuration = resolve(values)
-    refuse_personal_models(configuration, 3, (28, 28, 1))
+    configuration, small = resolve(values), load_dataset("digits")
+    large = replace(small, train_images=np.zeros((1, 28, 28, 1), np.uint8))
+    check_models(configuration, large, 3)
     with pytest.raises(ConfigurationError, match="cnn1"):
-        refuse_personal_models(configuration, 3, (8, 8, 1))
+        check_models(configuration, small, 3)
     with pytest.raises(ConfigurationError, match=r"3.*2"):
-        refuse_personal_models(configuration, 2, (28, 28, 1))
+        check_models(configuration, large, 2)
