@@ -34,7 +34,7 @@ from strategies.federation import Federation
 
 @dataclass(frozen=True, eq=False)
 class RunData:
-    """Who has which examples of a run.
+    """Division of a run's examples: which are whose.
 
     Attributes:
         whole: The data set, with all test examples.

@@ -1,4 +1,4 @@
-"""What evaluates a run's posteriors: the server's network, or, without one, the clients' word.
+"""Evaluation of a run's posteriors: by the server's network or, without one, by nobody here.
 
 A server that evaluates no posterior builds no network, and does without TensorFlow.
 """
