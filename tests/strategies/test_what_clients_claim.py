@@ -118,7 +118,7 @@ def quiet_run(folder: RunFolder, **values: Any) -> Any:
     """Return a run of ten classes that shows nothing."""
     progress = SimpleNamespace(say=lambda text: None, round=lambda *_: None)
     evaluator = SimpleNamespace(manifest=None, validates=False)
-    data = SimpleNamespace(dataset=SimpleNamespace(num_classes=10))
+    data = SimpleNamespace(dataset=SimpleNamespace(num_classes=10), test=None)
     return FederationRun(
         configuration=resolve(values, check_data=False),
         grid=None,  # type: ignore[arg-type]
