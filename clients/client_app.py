@@ -3,44 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from bfl.errors import ConfigurationError
-from bfl.experiments.run.network import trainer_for
-from bfl.federation.node_description import (
-    ADD_UP_TABLE,
-    TABLE_QUERY,
-    NetworkQuery,
-    NodeDescription,
-    code_digest,
-    manifest_content,
-)
-from bfl.federation.secure_aggregation import messages as masked
-from bfl.federation.wire import CLOSE, CONFIG, PRIVATE, TrainTask
-from bfl.plugins import load_plugins
+from bfl.federation.node_description import ADD_UP_TABLE, NETWORK_QUERY, TABLE_QUERY
+from bfl.federation.wire import CLOSE, CONFIG, TrainTask
 from clients.closing import closing_sums
-from clients.examples import (
-    PreparedClient,
-    cached_client,
-    data_problem,
-    find_reading,
-    label_problem,
-    own_examples,
-    personal_model_problem,
-)
-from clients.masked import advertise_keys, confirm, share_keys, unmask
-from clients.node import Node
-from clients.process import (
-    cached_configuration,
-    deadline,
-    reason_for_server,
-    reports_errors,
-    start_tensorflow,
-)
+from clients.description import describe, describe_network
+from clients.examples import PreparedClient, cached_client
+from clients.masked import STAGES
+from clients.process import deadline, reports_errors
 from clients.round import train_round
 from clients.tables import add_up_table, describe_table
 
@@ -74,64 +49,12 @@ def _in_time(work: Work, message: Message, context: Context) -> Message:
         return work(message, context, task, client)
 
 
-# What a client answers besides its task in a round whose updates are masked.
-for _kind, _answer in (
-    (masked.ADVERTISE_KEYS, advertise_keys),
-    (masked.SHARE_KEYS, share_keys),
-    (masked.CONFIRM, confirm),
-    (masked.UNMASK, unmask),
-):
-    app.train(_kind)(reports_errors(_answer))
+# Besides its task in a round whose updates are masked.
+for _stage, _answer in STAGES.items():
+    app.train(_stage)(reports_errors(_answer))
 
-
-@app.query()
-@reports_errors
-def describe(message: Message, context: Context) -> Message:
-    """Describe this node: its partition, its own number of examples, and its code."""
-    node = Node.of(context)
-    query: Any = message.content.get(CONFIG, {})
-    # Before the data, which a plugin may be the source of.
-    plugins = _plugin_problem(query, node)
-    data = "" if plugins else data_problem(query, node)
-    unusable = bool(plugins or data)
-    description = NodeDescription(
-        partition_id=node.partition_id,
-        num_partitions=node.num_partitions,
-        own_examples=0
-        if unusable
-        else own_examples(node, find_reading(query, node), private=query.get(PRIVATE) is True),
-        code=code_digest(),
-        allows_attack=node.allows_attack,
-        keeps_state=node.simulated or bool(node.state_dir),
-        plugins=plugins,
-        data=data,
-        labels="" if unusable else label_problem(query, node),
-        personal_model="" if unusable else personal_model_problem(query, node),
-        noise_anew=not node.simulated,
-        reads_run_paths=node.reads_run_paths,
-    )
-    return Message(description.to_content(), reply_to=message)
-
-
-def _plugin_problem(query: Mapping[str, Any], node: Node) -> str:
-    """Return why the plugins that the server names cannot be used here, or nothing."""
-    try:
-        load_plugins(str(query.get("plugins", "")), node.plugins_folder)
-    except ConfigurationError as error:
-        return str(error) if error.public else reason_for_server(error, node.simulated)
-    return ""
-
-
+# Before the first round.
+app.query()(describe)
+app.query(NETWORK_QUERY.partition(".")[2])(describe_network)
 app.query(TABLE_QUERY.partition(".")[2])(reports_errors(describe_table))
 app.train(ADD_UP_TABLE.partition(".")[2])(reports_errors(add_up_table))
-
-
-@app.query("network")
-@reports_errors
-def network(message: Message, context: Context) -> Message:
-    """Say which parameters the run's network has, for a server that builds none."""
-    query = NetworkQuery.from_content(message.content)
-    configuration = cached_configuration(query.configuration, Node.of(context).plugins_folder)
-    start_tensorflow()
-    trainer = trainer_for(configuration, query.image_shape, query.num_classes)
-    return Message(manifest_content(trainer.network.manifest), reply_to=message)

@@ -172,3 +172,12 @@ def _answer(
 ) -> Message:
     context.state[messages.SECURE] = state.to_record()
     return Message(RecordDict({messages.SECURE: reply.to_record()}), reply_to=message)
+
+
+STAGES = {
+    messages.ADVERTISE_KEYS: advertise_keys,
+    messages.SHARE_KEYS: share_keys,
+    messages.CONFIRM: confirm,
+    messages.UNMASK: unmask,
+}
+"""A client's answers besides its task in a round whose updates are masked, by their messages."""

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from flwr.app import Context, Message
 
 from bfl import randomness
@@ -22,17 +21,10 @@ from bfl.engine.resources import resident_memory
 from bfl.errors import ConfigurationError, public
 from bfl.experiments.run.network import trainer_for
 from bfl.federation import client_metrics as names
+from bfl.federation import wire
 from bfl.federation.outgoing import sent as apply_outgoing
 from bfl.federation.parts import Arrays
 from bfl.federation.privacy import SystemNormals
-from bfl.federation.wire import (
-    ARRAYS,
-    EXTRAS,
-    TrainTask,
-    posterior_from_arrays,
-    reply_content,
-    vectors_to_arrays,
-)
 from bfl.learning.personalizations import PersonalModel
 from bfl.learning.training import LocalTask, PersonalTask
 from bfl.named_arrays import add_prefix, strip_prefix
@@ -47,7 +39,7 @@ from clients.process import start_tensorflow
 
 
 def train_round(
-    message: Message, context: Context, task: TrainTask, client: PreparedClient
+    message: Message, context: Context, task: wire.TrainTask, client: PreparedClient
 ) -> Message:
     """Return a client's reply to a task: its update, trained from what the server has sent.
 
@@ -61,42 +53,37 @@ def train_round(
     keys, parts, exchange = configuration.keys, configuration.parts, configuration.exchange
     private = says_nothing_measured(configuration)
     keyed = (task.server_round, task.partition_id)
+    num_examples = int(examples.size)
 
     # Read first: a client that refuses a masked task must not have trained, or kept a state.
     masked_task = None
     if exchange.secure_sums:
-        count = (
-            int(private_metrics(task, node, configuration)[names.NUM_EXAMPLES])
-            if private
-            else int(examples.size)
-        )
+        count = num_examples
+        if private:
+            count = int(private_metrics(task, node, configuration)[names.NUM_EXAMPLES])
         masked_task = read_task(message, node, configuration, count)
 
     # What the server has sent.
-    arrays: Any = message.content[ARRAYS]
+    arrays: Any = message.content[wire.ARRAYS]
     # Variances that a broadcast leaves out are the initial ones; pre-training is always sent all.
     whole = "variance" in configuration.broadcast.vectors
     variance = None if whole else configuration.inference.initial_standard_deviation**2
-    global_posterior = posterior_from_arrays(arrays, variance)
+    global_posterior = wire.posterior_from_arrays(arrays, variance)
 
     # State in: what was kept in the last round that the server has pooled.
     keeps_optimizer = keys.optimizer_state == "keep"
-    store = None
+    store, kept = None, dict[str, Any]()
     if keeps_optimizer or any(part.client_state_name for part in parts):
         store = states.client_state(context, node, task)
-    kept = states.restore_state(store, task) if store else {}
-    part_states = states.PartStates([], {})
+        kept = dict(states.restore_state(store, task))
+    part_states = states.PartStates()
     broadcast: Arrays = {}
-    if parts or EXTRAS in message.content:
+    if parts or wire.EXTRAS in message.content:
         broadcast = states.received_extras(message.content, parts, global_posterior)
         part_states = states.PartStates.of(parts, kept, task, global_posterior)
-    personalization = configuration.personalization
-    personal_model = ""
-    if isinstance(personalization, PersonalModel):
-        words = personalization.assignment.words
-        personal_model = node.personal_model or words(node.num_partitions)[task.partition_id]
 
     # The network, built once in a process.
+    personal_model = _personal_model(task, client)
     if client.trainer is None:
         start_tensorflow()
         client.trainer = trainer_for(
@@ -117,9 +104,10 @@ def train_round(
             else division.head_of(trainer.network.initial_posterior(keys.seed))
         )
         received, manifest = division.joined(global_posterior, own), division.shared
+    personalization, personal_word = configuration.personalization, ""
     if isinstance(personalization, PersonalModel):
-        personal_state = part_states.of_part(personalization)
         personal_word = personal_model or configuration.words["model"]
+        personal_state = part_states.of_part(personalization)
         check_model(task, personal_state, personal_word)
         drawn = randomness.generator(keys.seed, "personal", task.partition_id)
         more["personal"] = PersonalTask(
@@ -169,11 +157,11 @@ def train_round(
     result = trainer.train(client.data.images, answers, local_task)
     update = result.posterior
     metrics: dict[str, float | int] = {
-        names.NUM_EXAMPLES: int(examples.size),
+        names.NUM_EXAMPLES: num_examples,
         names.TRAIN_OBJECTIVE: result.objective,
         names.TRAIN_LIKELIHOOD: result.negative_log_likelihood,
         names.TRAIN_DIVERGENCE: result.divergence,
-        names.TRAIN_DIVERGENCE_PER_EXAMPLE: result.divergence / int(examples.size),
+        names.TRAIN_DIVERGENCE_PER_EXAMPLE: result.divergence / num_examples,
         names.TRAIN_STEPS: result.steps,
         names.TRAIN_SECONDS: time.perf_counter() - started,
         names.MEMORY: resident_memory(),
@@ -186,11 +174,11 @@ def train_round(
         )
 
     # State out, but for the parts', and the update on its way out.
-    keeps: dict[str, npt.NDArray[Any]] = {}
+    keeps: dict[str, Any] = {}
     kept_models: dict[str, Any] = {}
     if keeps_optimizer:
         keeps |= add_prefix(states.OPTIMIZER, result.optimizer_state)
-    if isinstance(personalization, PersonalModel) and result.personal:
+    if personal_word and result.personal:
         word = np.frombuffer(personal_word.encode(), np.uint8)
         kept_models["personal"] = {**result.personal, MODEL: word}
     if division:
@@ -213,7 +201,7 @@ def train_round(
 
     # The parts' halves: what is sent besides the posterior, and kept.
     extras: dict[str, Any] = {}
-    if parts or EXTRAS in message.content:
+    if parts or wire.EXTRAS in message.content:
         trained = result.trained(local_task, update, broadcast)
         trained = replace(trained, received=global_posterior, **kept_models)
         extras, part_arrays = part_states.conclude(trained)
@@ -227,15 +215,19 @@ def train_round(
         content = masked_reply(
             message, context, masked_task, configuration, update, global_posterior, count
         )
-        return Message(content, reply_to=message)
-    content = reply_content(update, metrics, extras)
-    if packed is not None:
-        content[ARRAYS] = vectors_to_arrays(packed)
+    else:
+        content = wire.reply_content(update, metrics, extras)
+        if packed is not None:
+            content[wire.ARRAYS] = wire.vectors_to_arrays(packed)
     return Message(content, reply_to=message)
 
 
 def clip_and_noise(
-    configuration: Configuration, task: TrainTask, node: Node, update: Posterior, sent: Posterior
+    configuration: Configuration,
+    task: wire.TrainTask,
+    node: Node,
+    update: Posterior,
+    sent: Posterior,
 ) -> Posterior:
     """Return an update as the chain ``outgoing`` sends it, with its noise of client and round.
 
@@ -248,16 +240,21 @@ def clip_and_noise(
     return apply_outgoing(configuration.outgoing, update, sent, normals)
 
 
+def _personal_model(task: wire.TrainTask, client: PreparedClient) -> str:
+    """Return the word of the client's personal model; empty: the federation's own, or none."""
+    personalization = client.configuration.personalization
+    if not isinstance(personalization, PersonalModel):
+        return ""
+    words = personalization.assignment.words
+    return client.node.personal_model or words(client.node.num_partitions)[task.partition_id]
+
+
 MODEL = "model"
 """The name under which a state has the word of its model: those of other kinds may be as large."""
 
 
-def check_model(task: TrainTask, state: Arrays, word: str) -> None:
-    """Refuse a personal model that is not the one that was kept.
-
-    Raises:
-        ConfigurationError: Naming both.
-    """
+def check_model(task: wire.TrainTask, state: Arrays, word: str) -> None:
+    """Refuse a personal model that is not the one that was kept."""
     before = state[MODEL].tobytes().decode() if MODEL in state else word
     if before != word:
         other = ConfigurationError(

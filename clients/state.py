@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +51,12 @@ OPTIMIZER = "optimizer."
 _PREFIX = "part."
 
 
+@dataclass(frozen=True)
 class PartStates:
     """The states of a client's parts in one round, by the names of the states."""
 
-    def __init__(self, parts: Sequence[TwoSidedPart], states: Mapping[str, Arrays]) -> None:
-        self._parts = parts
-        self._states = states
+    parts: Sequence[TwoSidedPart] = ()
+    states: Mapping[str, Arrays] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -77,31 +78,26 @@ class PartStates:
                 states[name] = {**states.get(name, {}), **part.begin_client(received)}
                 continue
             # Of parts that share a state, each takes up what the one before has made of it.
-            mine = states[name] if name in states else strip_prefix(f"{_PREFIX}{name}.", kept)
-            states[name] = part.commit(mine, task.damping)
+            before = states[name] if name in states else strip_prefix(f"{_PREFIX}{name}.", kept)
+            states[name] = part.commit(before, task.damping)
         return cls(parts, states)
 
     def of_part(self, part: TwoSidedPart) -> Arrays:
         """Return the state of a part; nothing if it has none."""
-        return self._states.get(part.client_state_name, {})
+        return self.states.get(part.client_state_name, {})
 
     def conclude(self, trained: Trained) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        """Return what the client sends besides its posterior, and what it keeps.
-
-        Raises:
-            ConfigurationError: A part sends or keeps what it has not declared.
-        """
+        """Return what the client sends besides its posterior, and what it keeps."""
         sent: dict[str, Any] = {}
         kept: dict[str, npt.NDArray[Any]] = {}
-        for part in self._parts:
+        for part in self.parts:
             extras, state = part.conclude(self.of_part(part), trained)
             if state and not part.client_state_name:
-                raise public(
-                    ConfigurationError(
-                        f"part '{part.name}' keeps {', '.join(sorted(state))} on its client; "
-                        "allowed: with a state_name and keeps_on_clients=True"
-                    )
+                problem = (
+                    f"part '{part.name}' keeps {', '.join(sorted(state))} on its client; "
+                    "allowed: with a state_name and keeps_on_clients=True"
                 )
+                raise public(ConfigurationError(problem))
             sent.update(extras)
             kept |= add_prefix(f"{_PREFIX}{part.client_state_name}.", state)
         return sent, kept
@@ -110,11 +106,7 @@ class PartStates:
 def received_extras(
     content: RecordDict, parts: Sequence[TwoSidedPart], received: Posterior
 ) -> Arrays:
-    """Return what the server has sent besides the posterior, as the method's parts declare it.
-
-    Raises:
-        RunError: Something else has come.
-    """
+    """Return what the server has sent besides the posterior, if it is as the parts declare it."""
     try:
         arrays = extra_arrays(content)
     except Exception as error:  # whatever NumPy makes of bytes that the server has chosen
@@ -131,21 +123,45 @@ def restore_state(store: ClientState, task: TrainTask) -> Arrays:
     Raises:
         LostStateError: It is gone, whether a part of the method kept it or the optimizer.
     """
-    found = store.take_up(task.pooled_round, task.server_round)
-    if found is None and task.pooled_round:
+    kept = store.take_up(task.pooled_round, task.server_round)
+    if kept is None and task.pooled_round:
         lost = LostStateError(
             f"client {task.partition_id}: what it kept in round {task.pooled_round} is gone, and "
             "without it the client would not send what it would have sent; a SuperNode keeps it "
             "if its node configuration has a state-dir"
         )
         raise public(lost)
-    return found or {}
+    return kept or {}
+
+
+def client_state(context: Context, node: Node, task: TrainTask) -> ClientState:
+    """Return where the client of a task keeps its state.
+
+    Raises:
+        ConfigurationError: The server has sent a run's key that is none.
+        SharedFolderError: The node is simulated on a host that does not see the run's folder.
+    """
+    client = f"client-{task.partition_id:06d}"
+    if node.simulated and task.run_folder:
+        folder = Path(task.run_folder)
+        if read_run_key(folder) != task.run_key:
+            raise SharedFolderError(
+                f"clients of a simulation keep their state in the run's folder, and host "
+                f"{socket.gethostname()} does not find this run in {folder}; a simulation over "
+                "several hosts needs an output-dir that all of them share at one path"
+            )
+        return StateInFolder(folder / "clients" / client)
+    # A server must not choose a path; a ServerApp of the user's own may have no run's key.
+    if task.run_key and not is_run_key(task.run_key):
+        raise ConfigurationError(f"the run's key is {task.run_key!r}; expected 32 hex digits")
+    run = f"run-{task.run_key or context.run_id}"
+    if node.state_dir:
+        return StateInFolder(Path(node.state_dir) / run / client, private=True)
+    return StateInContext(context, run, client)
 
 
 KEPT = 3
 """The server may go back one checkpoint further than the last, and the client with it."""
-
-RECORD = "bfl.federation.state"
 
 
 class StateInFolder:
@@ -183,11 +199,7 @@ class StateInFolder:
             ) from error
 
     def save(self, server_round: int, arrays: Arrays) -> None:
-        """Keep arrays after a round, until the server has pooled it.
-
-        Raises:
-            RunError: They cannot be written.
-        """
+        """Keep arrays after a round, until the server has pooled it."""
         if self._private:
             try:
                 # Each by itself: a mode is that of the last folder alone. The run's as well, as
@@ -202,6 +214,9 @@ class StateInFolder:
         self._snapshots.save(server_round, arrays)
 
 
+RECORD = "bfl.federation.state"
+
+
 class StateInContext:
     """A client's state in Flower's context of its node.
 
@@ -213,69 +228,43 @@ class StateInContext:
     """
 
     def __init__(self, context: Context, run: str, client: str) -> None:
-        self._context = context
-        self._run = f"{RECORD}.{run}."
+        self._records, self._run = context.state, f"{RECORD}.{run}."
         self._prefix = f"{self._run}{client}."
 
     def take_up(self, pooled_round: int, server_round: int) -> Arrays | None:
         """Return what was kept in the last round that was pooled; as ``StateInFolder`` does."""
+        pooled: Any = None
         for _, number, key in self._kept():
-            if pooled_round < number < server_round:
-                del self._context.state[key]
-        rounds = {number: key for _, number, key in self._kept()}
-        if pooled_round not in rounds:
+            if number == pooled_round:
+                pooled = self._records[key]
+            elif pooled_round < number < server_round:
+                del self._records[key]
+        if pooled is None:
             return None
-        record: Any = self._context.state[rounds[pooled_round]]
-        return {name: array.numpy() for name, array in record.items()}
+        return {name: array.numpy() for name, array in pooled.items()}
 
     def save(self, server_round: int, arrays: Arrays) -> None:
         """Put a record into the context, and drop the one written first beyond those kept."""
         before = self._kept()
         order = before[-1][0] + 1 if before else 1
-        self._context.state[f"{self._prefix}{order}.{server_round}"] = ArrayRecord(
+        self._records[f"{self._prefix}{order}.{server_round}"] = ArrayRecord(
             {name: Array(np.asarray(array)) for name, array in arrays.items()}
         )
         replaced = [key for _, number, key in before if number == server_round]
-        others = [key for _, number, key in before if number != server_round]
-        of_other_runs = [
+        earlier = [key for _, number, key in before if number != server_round]
+        other_runs = [
             key
-            for key in self._context.state
+            for key in self._records
             if key.startswith(f"{RECORD}.") and not key.startswith(self._run)
         ]
-        for key in [*replaced, *others[: max(0, len(others) + 1 - KEPT)], *of_other_runs]:
-            del self._context.state[key]
+        for key in [*replaced, *earlier[: max(0, len(earlier) + 1 - KEPT)], *other_runs]:
+            del self._records[key]
 
     def _kept(self) -> list[tuple[int, int, str]]:
         """Return place in the order of writing, round and name of each record, in that order."""
-        keys = [key for key in self._context.state if key.startswith(self._prefix)]
+        keys = [key for key in self._records if key.startswith(self._prefix)]
         numbers = [key.removeprefix(self._prefix).split(".") for key in keys]
         return sorted((int(n[0]), int(n[1]), key) for n, key in zip(numbers, keys, strict=True))
 
 
 ClientState = StateInFolder | StateInContext
-
-
-def client_state(context: Context, node: Node, task: TrainTask) -> ClientState:
-    """Return where the client of a task keeps its state.
-
-    Raises:
-        ConfigurationError: The server has sent a run's key that is none.
-        SharedFolderError: The node is simulated on a host that does not see the run's folder.
-    """
-    client = f"client-{task.partition_id:06d}"
-    if node.simulated and task.run_folder:
-        folder = Path(task.run_folder)
-        if read_run_key(folder) != task.run_key:
-            raise SharedFolderError(
-                f"clients of a simulation keep their state in the run's folder, and host "
-                f"{socket.gethostname()} does not find this run in {folder}; a simulation over "
-                "several hosts needs an output-dir that all of them share at one path"
-            )
-        return StateInFolder(folder / "clients" / client)
-    # A server must not choose a path; a ServerApp of the user's own may have no run's key.
-    if task.run_key and not is_run_key(task.run_key):
-        raise ConfigurationError(f"the run's key is {task.run_key!r}; expected 32 hex digits")
-    run = f"run-{task.run_key or context.run_id}"
-    if node.state_dir:
-        return StateInFolder(Path(node.state_dir) / run / client, private=True)
-    return StateInContext(context, run, client)

@@ -20,16 +20,16 @@ from bfl.federation.node_description import TableDescription
 from bfl.federation.wire import CONFIG, TrainTask, reply_content
 from bfl.posteriors import Posterior
 from bfl.texts import from_json
-from clients.examples import find_reading
+from clients.examples import reading_of_query
 from clients.masked import masked_sums, read_task
 from clients.node import Node
-from clients.process import cached_configuration, refuse
+from clients.process import cached_configuration, refuse_task
 
 
 def describe_table(message: Message, context: Context) -> Message:
     """Answer with the columns and classes of the node's own table, by their names."""
     node, query = Node.of(context), message.content[CONFIG]
-    table = _own_table(node, find_reading(query, node))
+    table = _own_table(node, reading_of_query(query, node))
     if node.private and table.numbered_here:
         problem = "this node has private=true: a file beside its table has to say its columns"
         raise public(ConfigurationError(problem))
@@ -49,7 +49,7 @@ def add_up_table(message: Message, context: Context) -> Message:
     node, config = Node.of(context), message.content[CONFIG]
     task: Any = TrainTask.from_config(config)  # type: ignore[arg-type]
     configuration = cached_configuration(task.configuration, node.plugins_folder)
-    refuse(task, node, configuration)
+    refuse_task(task, node, configuration)
     if says_nothing_measured(configuration):
         raise public(ConfigurationError("sums over a table are asked of a run with noise"))
     table = _own_table(node, replace(configuration.keys.reading, columns=SUMMED, test_sites=""))

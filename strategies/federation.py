@@ -24,15 +24,6 @@ from strategies.messaging import Outstanding, UsableReplies, exchange_with_retri
 
 T = TypeVar("T")
 
-REJOIN_WAIT = 15.0
-"""Seconds that a round waits for what new nodes say of themselves, when a client has no node."""
-
-NAMED = 100
-"""Missing partitions that an error names; there may be any number of them."""
-
-FEW = 10
-"""Nodes that an error names one after the other."""
-
 OTHER_CODE = (
     "the server and some clients run different code ({}): the engine imports bfl, clients or "
     "strategies from another folder. Start it from a folder that holds none of them, or install "
@@ -44,8 +35,107 @@ OTHER_NUMBER = (
     "the SuperNodes'"
 )
 
-Described = Mapping[int, NodeDescription]
-"""Descriptions that nodes give of themselves, by node id."""
+
+def discover(
+    grid: Grid, clients: int, timeout: float, poll: float = 0.2, **question: Any
+) -> Federation:
+    """Wait until all nodes have registered and said who they are, and return the federation.
+
+    Flower samples among the nodes registered so far: without waiting, a first round may see 94 of
+    100. How many there have to be is ``clients``, or if that is 0 what the nodes say themselves.
+    Until the time is over, nodes may be late, answer with an error, or play the partition of
+    another one, which may be one that Flower does not yet know to be gone.
+
+    Args:
+        clients: The configured number of clients; 0: as many as the nodes' ``num-partitions``.
+        timeout: Seconds to wait for nodes and for their answers.
+        poll: Seconds between looks for nodes.
+        question: What else they are asked, see ``NodeDescriptions``.
+
+    Raises:
+        RunError: Nodes are missing when the time is over, which are named, or the engine has died.
+        ConfigurationError: Two nodes still play one partition then; or, at once, the numbers
+            differ, or a node runs other code than the server, lacks a plugin or data, has labels
+            of its own that are none of the classes or a personal model that its images are too
+            small for, or does not speak its wire format.
+    """
+    deadline = time.monotonic() + timeout
+    descriptions = NodeDescriptions(grid, **question)
+    while True:
+        online = descriptions.ask()
+        descriptions.listen(min(deadline, time.monotonic() + poll))
+        for node, reason in descriptions.malformed.items():
+            raise ConfigurationError(f"{called(node)}: {reason}")
+        described = {n: d for n, d in sorted(descriptions.known.items()) if n in online}
+        expected = _expected_number(clients, described)
+        partitions: dict[int, list[int]] = {}
+        for node, description in described.items():
+            partitions.setdefault(description.partition_id, []).append(node)
+        if len(partitions) == len(described) == expected:
+            by_partition = {p: described[partitions[p][0]] for p in sorted(partitions)}
+            # Real nodes cannot pass for simulated ones.
+            anew = any(d.noise_anew for d in by_partition.values()) or not is_simulation(grid)
+            return Federation(
+                nodes={p: partitions[p][0] for p in by_partition},
+                own_examples={p: d.own_examples for p, d in by_partition.items()},
+                attackable=frozenset(p for p, d in by_partition.items() if d.allows_attack),
+                stateful=frozenset(p for p, d in by_partition.items() if d.keeps_state),
+                noise_anew=anew,
+                descriptions=descriptions,
+            )
+        if time.monotonic() > deadline:
+            for partition, nodes in sorted(partitions.items()):
+                if len(nodes) > 1:
+                    raise ConfigurationError(
+                        f"{_shown(nodes)} all have partition-id {partition} in their node "
+                        "configuration; each needs its own, from 0"
+                    )
+            there = f"{len(described)} of {expected} nodes are there after {timeout:g} s"
+            raise RunError(
+                f"{there} (node-timeout), without {_missing(expected, partitions)}"
+                f"{descriptions.problems()}\nstart the missing SuperNodes, or set clients"
+            )
+        if not descriptions.silent():  # else listening has taken its time
+            time.sleep(poll)
+
+
+def number_nodes(grid: Grid, clients: int, timeout: float, poll: float = 0.2) -> Federation:
+    """Wait for the nodes, and number them by the order of their ids; they are asked nothing.
+
+    Args:
+        clients: How many there have to be; 0: as many as at the look before.
+        timeout: Seconds to wait for them.
+        poll: Seconds between looks for nodes.
+
+    Raises:
+        RunError: Nodes are missing when the time is over.
+        ConfigurationError: There are more than ``clients``.
+    """
+    deadline = time.monotonic() + timeout
+    before: set[int] = set()
+    while True:
+        online = set(grid.get_node_ids())
+        if clients and len(online) > clients:
+            raise ConfigurationError(OTHER_NUMBER.format(clients, len(online)))
+        if len(online) == clients or (not clients and online and online == before):
+            return Federation(
+                nodes=dict(enumerate(sorted(online))),
+                own_examples=dict.fromkeys(range(len(online)), 0),
+                noise_anew=not is_simulation(grid),
+                by_order=True,
+            )
+        if time.monotonic() > deadline:
+            wanted = f" of {clients}" if clients else ", and now others,"
+            raise RunError(
+                f"{len(online)}{wanted} nodes are there after {timeout:g} s (node-timeout); start "
+                "the missing SuperNodes, or set clients"
+            )
+        before = online
+        time.sleep(poll)
+
+
+REJOIN_WAIT = 15.0
+"""Seconds that a round waits for what new nodes say of themselves, when a client has no node."""
 
 
 @dataclass(frozen=True)
@@ -88,15 +178,16 @@ class Federation:
         """Return the partition id of a node."""
         return self._partitions[node_id]
 
-    def reads_run_paths(self, partition_id: int) -> bool:
-        """Return whether a partition's node looks for the run's data where the server has them."""
-        known = self.descriptions.known if self.descriptions else {}
-        description = known.get(self.nodes[partition_id])
-        return self.simulated or (description is not None and description.reads_run_paths)
-
     @cached_property
     def _partitions(self) -> Mapping[int, int]:
         return {node: partition_id for partition_id, node in self.nodes.items()}
+
+    def reads_run_paths(self, partition_id: int) -> bool:
+        """Return whether a partition's node looks for the run's data where the server has them."""
+        if self.simulated or not self.descriptions:
+            return self.simulated
+        description = self.descriptions.known.get(self.nodes[partition_id])
+        return description is not None and description.reads_run_paths
 
     def ask(
         self,
@@ -121,30 +212,26 @@ class Federation:
         Raises:
             RunError: The engine has died.
         """
-        found: dict[int, T] = {}
+        answers: dict[int, T] = {}
         problems = dict.fromkeys(contents, "no reply")
-        replies = exchange_with_retries(
+        usable = UsableReplies(needed)
+        for reply in exchange_with_retries(
             grid,
-            [
-                Message(content, self.nodes[each], message_type)
-                for each, content in contents.items()
-            ],
+            [Message(content, self.nodes[i], message_type) for i, content in contents.items()],
             silence=keys.client_timeout,
             retries=keys.round_retries,
-            usable=(usable := UsableReplies(needed)),
-            report=lambda node, reason: None,  # the last reason is told
-        )
-        for reply in replies:
+            usable=usable,
+        ):
             client = self.partition_of(reply.metadata.src_node_id)
             try:
                 if reply.has_error():
                     raise RunError(reply.error.reason)
-                found[client] = read(reply)
+                answers[client] = read(reply)
                 usable.found += 1
                 del problems[client]
             except BflError as error:
                 problems[client] = neutralized(str(error))
-        return dict(sorted(found.items())), problems
+        return dict(sorted(answers.items())), problems
 
     def refreshed(self, grid: Grid, warn: Callable[[int, str], None]) -> Federation:
         """Return the federation as it is now: nodes that have come take the place of those gone.
@@ -154,7 +241,7 @@ class Federation:
         as soon as Flower no longer counts the old one as online.
 
         Args:
-            warn: Told the partition and what has become of its node, or why a node is not used.
+            warn: Takes the partition and what has become of its node, or why a node is not used.
 
         Raises:
             RunError: The engine has died.
@@ -164,41 +251,42 @@ class Federation:
             return self
         if self.by_order:
             gone = [i for i, node in sorted(self.nodes.items()) if node not in online]
-            come = sorted(online - set(self.nodes.values()))
+            come = sorted(online - self._partitions.keys())
             return replace(self, nodes={**self.nodes, **dict(zip(gone, come, strict=False))})
         descriptions = self.descriptions or NodeDescriptions(grid)
-        silent = descriptions.silent()
+        silent = set(descriptions.silent())
         online = descriptions.ask(besides=self.nodes.values())
-        vacant = any(node not in online for node in self.nodes.values())
+        vacant = not self._partitions.keys() <= online
         # Nobody waits twice for one node.
-        wait = REJOIN_WAIT if vacant and set(descriptions.silent()) - set(silent) else 0.0
+        wait = REJOIN_WAIT if vacant and set(descriptions.silent()) - silent else 0.0
         descriptions.listen(time.monotonic() + wait)
-        candidates: dict[int, dict[int, NodeDescription]] = {}
+        newcomers: dict[int, dict[int, NodeDescription]] = {}
         for node in sorted((online & descriptions.known.keys()) - self._partitions.keys()):
             description = descriptions.known[node]
-            candidates.setdefault(description.partition_id, {})[node] = description
+            newcomers.setdefault(description.partition_id, {})[node] = description
         nodes, own = dict(self.nodes), dict(self.own_examples)
-        for partition_id, newcomers in sorted(candidates.items()):
-            problem = self._unfit(partition_id, newcomers, online)
-            if partition_id in nodes and not problem:
-                [(node, description)] = newcomers.items()
+        for partition_id, candidates in sorted(newcomers.items()):
+            if problem := self._unfit(partition_id, candidates, online):
+                text = f"node {' and '.join(map(str, candidates))} is not used: {problem}"
+            else:
+                [(node, description)] = candidates.items()
                 text = f"node {node} takes the place of node {nodes[partition_id]}, which is gone"
                 nodes[partition_id], own[partition_id] = node, description.own_examples
-            else:
-                text = f"node {' and '.join(map(str, newcomers))} is not used: {problem}"
             if descriptions.take_note(text):
                 warn(partition_id, text)
         return replace(self, nodes=nodes, own_examples=own, descriptions=descriptions)
 
-    def _unfit(self, partition_id: int, newcomers: Described, online: set[int]) -> str | None:
-        """Return why new nodes cannot have a partition; None if the only one can."""
+    def _unfit(
+        self, partition_id: int, candidates: Mapping[int, NodeDescription], online: set[int]
+    ) -> str:
+        """Return why new nodes cannot have a partition; empty: the only one can."""
+        description, *others = candidates.values()
         if partition_id not in self.nodes:
             return f"its partition-id is {partition_id}; expected 0 to {self.size - 1}"
         if self.nodes[partition_id] in online:
             return f"node {self.nodes[partition_id]} has this partition"
-        if len(newcomers) > 1:
+        if others:
             return f"they all have partition-id {partition_id}"
-        [description] = newcomers.values()
         if description.code not in (code_digest(), ""):
             return "it runs other code than the server"
         if description.unfit:
@@ -207,173 +295,7 @@ class Federation:
             return f"its num-partitions is {description.num_partitions}; expected {self.size}"
         if bool(description.own_examples) != bool(self.own_examples[partition_id]):
             return "of it and the node before, only one has data of its own"
-        return None
-
-
-def discover(
-    grid: Grid,
-    clients: int,
-    timeout: float,
-    poll: float = 0.2,
-    **question: Any,
-) -> Federation:
-    """Wait until all nodes have registered and said who they are, and return the federation.
-
-    Flower samples among the nodes registered so far: without waiting, a first round may see 94 of
-    100. How many there have to be is ``clients``, or if that is 0 what the nodes say themselves.
-    Until the time is over, nodes may be late, answer with an error, or play the partition of
-    another one, which may be one that Flower does not yet know to be gone.
-
-    Args:
-        clients: The configured number of clients; 0: as many as the nodes' ``num-partitions``.
-        timeout: Seconds to wait for nodes and for their answers.
-        poll: Seconds between looks for nodes.
-        question: What else they are asked, see ``NodeDescriptions``.
-
-    Raises:
-        RunError: Nodes are missing when the time is over, which are named, or the engine has died.
-        ConfigurationError: Two nodes still play one partition then; or, at once, the numbers
-            differ, or a node runs other code than the server, lacks a plugin or data, has labels
-            of its own that are none of the classes or a personal model that its images are too
-            small for, or does not speak its wire format.
-    """
-    deadline = time.monotonic() + timeout
-    descriptions = NodeDescriptions(grid, **question)
-    while True:
-        online = descriptions.ask()
-        descriptions.listen(min(deadline, time.monotonic() + poll))
-        for node, reason in descriptions.malformed.items():
-            raise ConfigurationError(f"{called(node)}: {reason}")
-        described = {n: d for n, d in sorted(descriptions.known.items()) if n in online}
-        expected = _expected(clients, described)
-        federation = _complete(expected, described, descriptions)
-        if federation:
-            # Real nodes cannot pass for simulated ones.
-            anew = federation.noise_anew or not is_simulation(grid)
-            return replace(federation, noise_anew=anew)
-        if time.monotonic() > deadline:
-            raise _missing(expected, described, descriptions, timeout)
-        if not descriptions.silent():  # else listening has taken its time
-            time.sleep(poll)
-
-
-def number_nodes(grid: Grid, clients: int, timeout: float, poll: float = 0.2) -> Federation:
-    """Wait for the nodes, and number them by the order of their ids; they are asked nothing.
-
-    Args:
-        clients: How many there have to be; 0: as many as at the look before.
-        timeout: Seconds to wait for them.
-        poll: Seconds between looks for nodes.
-
-    Raises:
-        RunError: Nodes are missing when the time is over.
-        ConfigurationError: There are more than ``clients``.
-    """
-    deadline = time.monotonic() + timeout
-    before: set[int] = set()
-    while True:
-        online = set(grid.get_node_ids())
-        if clients and len(online) > clients:
-            raise ConfigurationError(OTHER_NUMBER.format(clients, len(online)))
-        if len(online) == clients or (not clients and online and online == before):
-            return Federation(
-                nodes=dict(enumerate(sorted(online))),
-                own_examples=dict.fromkeys(range(len(online)), 0),
-                noise_anew=not is_simulation(grid),
-                by_order=True,
-            )
-        if time.monotonic() > deadline:
-            wanted = f" of {clients}" if clients else ", and now others,"
-            raise RunError(
-                f"{len(online)}{wanted} nodes are there after {timeout:g} s (node-timeout); start "
-                "the missing SuperNodes, or set clients"
-            )
-        before = online
-        time.sleep(poll)
-
-
-def _expected(clients: int, described: Described) -> int:
-    """Return how many nodes there have to be."""
-    # Clients of another framework, whose code is not this package's, name none.
-    if other := [n for n, d in described.items() if d.code not in (code_digest(), "")]:
-        raise ConfigurationError(OTHER_CODE.format(_named(other)))
-    for node, description in described.items():
-        if description.unfit:
-            where = f"{called(node)} (partition {description.partition_id})"
-            raise ConfigurationError(f"{where}: {description.unfit}")
-    numbers: dict[int, list[int]] = {}
-    for node, description in described.items():
-        numbers.setdefault(description.num_partitions, []).append(node)
-    if len(numbers) > 1:
-        answers = "; ".join(f"{n} says {_named(numbers[n])}" for n in sorted(numbers))
-        raise ConfigurationError(
-            f"the nodes disagree on num-partitions: {answers}. It is the number of clients and the "
-            "same for all: after a change, each client needs its new identity.toml or node "
-            "configuration, and a new start"
-        )
-    number = next(iter(numbers), clients or 1)
-    if clients and number != clients:
-        raise ConfigurationError(OTHER_NUMBER.format(clients, number))
-    beyond = [n for n, d in described.items() if not 0 <= d.partition_id < number]
-    if beyond:
-        raise ConfigurationError(
-            f"the partition-id of {called(beyond[0])} is {described[beyond[0]].partition_id}; "
-            f"expected 0 to {number - 1}"
-        )
-    return number
-
-
-def _named(nodes: Sequence[int]) -> str:
-    more = f" and {len(nodes) - FEW} others" if len(nodes) > FEW else ""
-    return f"{', '.join(map(called, nodes[:FEW]))}{more}"
-
-
-def _by_partition(described: Described) -> dict[int, list[int]]:
-    nodes: dict[int, list[int]] = {}
-    for node, description in described.items():
-        nodes.setdefault(description.partition_id, []).append(node)
-    return dict(sorted(nodes.items()))
-
-
-def _complete(
-    expected: int, described: Described, descriptions: NodeDescriptions
-) -> Federation | None:
-    nodes = {p: found[0] for p, found in _by_partition(described).items()}
-    if len(nodes) < expected or len(described) > expected:
-        return None
-    by_partition = {p: described[node] for p, node in nodes.items()}
-    return Federation(
-        nodes=nodes,
-        own_examples={p: d.own_examples for p, d in by_partition.items()},
-        attackable=frozenset(p for p, d in by_partition.items() if d.allows_attack),
-        stateful=frozenset(p for p, d in by_partition.items() if d.keeps_state),
-        noise_anew=any(d.noise_anew for d in by_partition.values()),
-        descriptions=descriptions,
-    )
-
-
-def _missing(
-    expected: int, described: Described, descriptions: NodeDescriptions, timeout: float
-) -> ConfigurationError | RunError:
-    nodes = _by_partition(described)
-    for partition_id, several in nodes.items():
-        if len(several) > 1:
-            return ConfigurationError(
-                f"{_named(several)} all have partition-id {partition_id} in "
-                "their node configuration; each needs its own, from 0"
-            )
-    # Only a few, as a node may report any number of partitions.
-    absent = [str(p) for p in islice((p for p in range(expected) if p not in nodes), NAMED + 1)]
-    text = (
-        f"{len(described)} of {expected} nodes are there after {timeout:g} s (node-timeout), "
-        f"without {'partition' if len(absent) == 1 else 'partitions'} {', '.join(absent[:NAMED])}"
-        f"{' and others' if len(absent) > NAMED else ''}"
-    )
-    for node in descriptions.silent():
-        text += f"\n{called(node)} does not report its partition"
-    for node, reason in sorted(descriptions.failures.items()):
-        text += f"\n{called(node)} cannot report its partition: {reason}"
-    return RunError(f"{text}\nstart the missing SuperNodes, or set clients")
+        return ""
 
 
 AGAIN_AFTER_FAILURE = 5.0
@@ -414,8 +336,7 @@ class NodeDescriptions:
         self.known: dict[int, NodeDescription] = {}
         self.failures: dict[int, str] = {}
         self.malformed: dict[int, str] = {}
-        self._notes: set[str] = set()
-        self._grid = grid
+        self._grid, self._outstanding = grid, Outstanding(grid)
         self._question: dict[str, Any] = {
             **({"plugins": plugins} if plugins else {}),
             **({PRIVATE: True} if private else {}),
@@ -423,22 +344,19 @@ class NodeDescriptions:
             **({DATASET: portable_dataset(dataset[0]), **dataset[2].values()} if dataset else {}),
             **({PERSONAL_MODELS: True} if personal_models else {}),
         }
-        self._where = dict(zip((DATASET, DATA_DIR), dataset[:2], strict=True)) if dataset else {}
-        self._asked_with_paths: set[str] = set()
-        self._outstanding = Outstanding(grid)
+        self._paths = dict(zip((DATASET, DATA_DIR), dataset[:2], strict=True)) if dataset else {}
+        self._messages_with_paths: set[str] = set()
         self._ask_again: dict[int, float] = {}
+        self._notes: set[str] = set()
 
     def ask(self, besides: Collection[int] = ()) -> set[int]:
         """Ask the nodes online that are not known yet; return the ids of all that are online."""
         online = set(self._grid.get_node_ids())
         now = time.monotonic()
-        unknown = [
-            node
-            for node in sorted(online - self.known.keys() - set(besides))
-            if self._ask_again.get(node, now) <= now
-        ]
-        self._ask_again.update(dict.fromkeys(unknown, now + AGAIN_AFTER_SILENCE))
-        self._send(self._question, unknown)
+        unknown = sorted(online - self.known.keys() - set(besides))
+        due = [node for node in unknown if self._ask_again.get(node, now) <= now]
+        self._ask_again |= dict.fromkeys(due, now + AGAIN_AFTER_SILENCE)
+        self._send(self._question, due)
         return online
 
     def listen(self, until: float) -> None:
@@ -455,16 +373,23 @@ class NodeDescriptions:
                     return
                 self._outstanding.pause()
 
+    def silent(self) -> list[int]:
+        """Return the nodes that have been asked and have not answered yet."""
+        asked = {message.metadata.dst_node_id for message in self._outstanding.messages.values()}
+        return sorted(asked - self.known.keys())
+
+    def problems(self) -> str:
+        """Return a line for each node that has not said who it is."""
+        lines = [f"\n{called(node)} does not report its partition" for node in self.silent()]
+        for node, reason in sorted(self.failures.items()):
+            lines.append(f"\n{called(node)} cannot report its partition: {reason}")
+        return "".join(lines)
+
     def take_note(self, text: str) -> bool:
         """Note what somebody warns of; return whether it is the first time."""
         new = text not in self._notes
         self._notes.add(text)
         return new
-
-    def silent(self) -> list[int]:
-        """Return the nodes that have been asked and have not answered yet."""
-        queried = {message.metadata.dst_node_id for message in self._outstanding.messages.values()}
-        return sorted(queried - self.known.keys())
 
     def _send(self, question: Mapping[str, Any], nodes: Iterable[int]) -> list[Message]:
         content = RecordDict({"config": ConfigRecord(dict(question))})
@@ -481,17 +406,64 @@ class NodeDescriptions:
                 description = NodeDescription.from_content(reply.content)
                 if problem := binding_problem(node, description.partition_id):
                     raise RunError(problem)
-                knows_paths = reply.metadata.reply_to_message_id in self._asked_with_paths
-                if description.reads_run_paths and self._where and not knows_paths:
-                    # Whether it has the data is known when it has been told where they are.
-                    sent = self._send({**self._question, **self._where}, [node])
-                    self._asked_with_paths.update(message.metadata.message_id for message in sent)
+                knows_paths = reply.metadata.reply_to_message_id in self._messages_with_paths
+                if description.reads_run_paths and self._paths and not knows_paths:
+                    # Whether it has the data is known when it knows where they are.
+                    sent = self._send({**self._question, **self._paths}, [node])
+                    self._messages_with_paths |= {message.metadata.message_id for message in sent}
                     continue
                 self.known[node] = description
                 self.failures.pop(node, None)
             except (ConfigurationError, RunError) as error:
+                reason = neutralized(str(error))
                 if node not in self.known:
-                    self.failures[node] = neutralized(str(error))
+                    self.failures[node] = reason
                     self._ask_again[node] = time.monotonic() + AGAIN_AFTER_FAILURE
                 if isinstance(error, ConfigurationError):
-                    self.malformed[node] = neutralized(str(error))
+                    self.malformed[node] = reason
+
+
+def _expected_number(clients: int, described: Mapping[int, NodeDescription]) -> int:
+    """Return how many nodes there have to be, or raise ConfigurationError for one that is unfit."""
+    # Clients of another framework, whose code is not this package's, name none.
+    if other := [n for n, d in described.items() if d.code not in (code_digest(), "")]:
+        raise ConfigurationError(OTHER_CODE.format(_shown(other)))
+    numbers: dict[int, list[int]] = {}
+    for node, description in described.items():
+        if description.unfit:
+            where = f"{called(node)} (partition {description.partition_id})"
+            raise ConfigurationError(f"{where}: {description.unfit}")
+        numbers.setdefault(description.num_partitions, []).append(node)
+    if len(numbers) > 1:
+        answers = "; ".join(f"{n} says {_shown(numbers[n])}" for n in sorted(numbers))
+        raise ConfigurationError(
+            f"the nodes disagree on num-partitions: {answers}. It is the number of clients and the "
+            "same for all: after a change, each client needs its new identity.toml or node "
+            "configuration, and a new start"
+        )
+    number = next(iter(numbers), clients or 1)
+    if clients and number != clients:
+        raise ConfigurationError(OTHER_NUMBER.format(clients, number))
+    for node, description in described.items():
+        if not 0 <= description.partition_id < number:
+            raise ConfigurationError(
+                f"the partition-id of {called(node)} is {description.partition_id}; "
+                f"expected 0 to {number - 1}"
+            )
+    return number
+
+
+FEW, MANY = 10, 100
+"""Nodes, and missing partitions, that an error names; there may be any number of them."""
+
+
+def _shown(nodes: Sequence[int]) -> str:
+    more = f" and {len(nodes) - FEW} others" if len(nodes) > FEW else ""
+    return f"{', '.join(map(called, nodes[:FEW]))}{more}"
+
+
+def _missing(expected: int, partitions: Collection[int]) -> str:
+    # Only a few, as a node may report any number of partitions.
+    absent = [str(p) for p in islice((p for p in range(expected) if p not in partitions), MANY + 1)]
+    word = "partition" if len(absent) == 1 else "partitions"
+    return f"{word} {', '.join(absent[:MANY])}{' and others' if len(absent) > MANY else ''}"

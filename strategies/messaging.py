@@ -20,12 +20,138 @@ from bfl.federation.wire import RUN_CANNOT_GO_ON
 
 T = TypeVar("T")
 
+NO_REPLY_FOR = "no reply for"
+"""Begins the reason of who has stopped answering."""
+
+
+@dataclass
+class UsableReplies:
+    """Number of usable replies, and the number that is enough to go on without the rest.
+
+    Whoever takes replies counts each before it takes the next.
+
+    Attributes:
+        found: How many are usable.
+        failed: How many clients have failed for good.
+        refused: How many replies are not usable.
+        left_out: Why the round is made without a client, by partition id.
+        lost: Clients that have lost what they kept, and cannot go on.
+    """
+
+    needed: int
+    found: int = 0
+    failed: int = 0
+    refused: int = 0
+    left_out: dict[int, str] = field(default_factory=dict)
+    lost: set[int] = field(default_factory=set)
+
+    @property
+    def enough(self) -> bool:
+        """True if nobody needs to be asked again."""
+        return self.found >= self.needed
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The counts under the names of a round's record."""
+        return {"clients": self.found, "failures": self.failed, "refused": self.refused}
+
+
+def exchange_with_retries(
+    grid: Grid,
+    messages: Sequence[Message],
+    *,
+    silence: float,
+    retries: int,
+    usable: UsableReplies,
+    report: Callable[[int, str], None] = lambda node, reason: None,
+) -> Iterator[Message]:
+    """Send messages and yield one reply for each; if too few are usable, ask again who has failed.
+
+    A client's work is a function of the round and its partition, so one that is asked again gives
+    what it would have given, and those that have replied are not asked again: usable or not.
+
+    Replies are yielded as they come, and an error as soon as its node will not be asked again.
+
+    Args:
+        silence: See ``exchange``.
+        retries: How often those that failed are asked again.
+        usable: Where whoever takes the replies counts those that it can use.
+        report: Takes the node and the reason of each failure after which the node is asked again.
+
+    Raises:
+        RunError: The engine has died.
+    """
+    unanswered = {message.metadata.dst_node_id: message for message in messages}
+    for attempt in range(retries + 1):
+        is_retry, is_last = attempt > 0, attempt == retries
+        failed: dict[int, Message] = {}
+        to_send = [_copy(message) if is_retry else message for message in unanswered.values()]
+        for reply in exchange(grid, to_send, silence):
+            node = reply.metadata.src_node_id
+            if reply.has_error():
+                failed[node] = reply
+            else:
+                del unanswered[node]
+                yield reply
+            if is_last or usable.enough:
+                yield from _give_up(failed, unanswered)
+        for node, message in unanswered.items():
+            reason = f"{NO_REPLY_FOR} {silence:g} s (client-timeout)"
+            failed.setdefault(node, _failure(message, reason))
+        if is_last or usable.enough:
+            yield from _give_up(failed, unanswered)
+            return
+        for node, reply in failed.items():
+            report(node, str(reply.error.reason))
+
+
+def _give_up(failed: dict[int, Message], unanswered: dict[int, Message]) -> Iterator[Message]:
+    """Yield the errors of nodes that will not be asked again, and forget both."""
+    for node in list(failed):
+        del unanswered[node]
+        yield failed.pop(node)
+
+
+def _copy(message: Message) -> Message:
+    """Return a message like one that was sent: Flower gives each message one id and one life."""
+    sent = message.metadata
+    return Message(message.content, sent.dst_node_id, sent.message_type, group_id=sent.group_id)
+
+
+def _failure(message: Message, reason: str, code: int = NO_REPLY) -> Message:
+    return Message(Error(code=code, reason=reason), reply_to=message)
+
+
+def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterator[Message]:
+    """Send messages and yield the replies as they come, each from the node that was asked.
+
+    Messages that Flower does not take are answered at once, by an error.
+
+    Args:
+        silence: Seconds without any reply after which the rest is given up. The total may be
+            longer, as a process that plays many clients replies for one after the other.
+
+    Raises:
+        RunError: The engine has died, or a simulation's client cannot go on.
+    """
+    outstanding = Outstanding(grid)
+    yield from outstanding.send(messages, silence)
+    while outstanding.messages:
+        replies = outstanding.replies()
+        any_came = bool(replies)
+        while replies:
+            yield replies.pop(0)  # and keep none of them while waiting for the next
+        if not any_came and outstanding.silence > silence:
+            return
+        if outstanding.messages:
+            outstanding.pause()
+
+
 POLLING_SHARE = 0.1
 """The greatest share of the time that is spent on looking for replies.
 
 Looking for the replies to M messages takes time in proportion to M, in a simulation of the process
-that also hands the messages out.
-"""
+that also hands the messages out."""
 
 WAITING_SHARE = 0.02
 """The share of the time since the last reply that a pause takes, so that whoever trains for seconds
@@ -35,14 +161,9 @@ LONGEST_PAUSE = 0.2
 """Seconds between looks at most: where a look brings the replies along, it takes as long as they
 are large."""
 
-
 TIMES, ALLOWANCE = 8, 2**24
 """A reply has at most so many times the bytes of the arrays in the largest message sent, and so
 many bytes more. What a method sends back at most is three numbers of 8 bytes for a mean of 4."""
-
-
-NO_REPLY_FOR = "no reply for"
-"""Begins the reason of who has stopped answering."""
 
 
 class Outstanding:
@@ -138,29 +259,17 @@ class Outstanding:
             time.sleep(max(self._interval, min(pause, LONGEST_PAUSE)))
 
 
-def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterator[Message]:
-    """Send messages and yield the replies as they come, each from the node that was asked.
-
-    Messages that Flower does not take are answered at once, by an error.
-
-    Args:
-        silence: Seconds without any reply after which the rest is given up. The total may be
-            longer, as a process that plays many clients replies for one after the other.
-
-    Raises:
-        RunError: The engine has died, or a simulation's client cannot go on.
-    """
-    outstanding = Outstanding(grid)
-    yield from outstanding.send(messages, silence)
-    while outstanding.messages:
-        replies = outstanding.replies()
-        any_came = bool(replies)
-        while replies:
-            yield replies.pop(0)  # and keep none of them while waiting for the next
-        if not any_came and outstanding.silence > silence:
-            return
-        if outstanding.messages:
-            outstanding.pause()
+def _most_array_bytes(messages: Sequence[Message]) -> int:
+    """Return how many bytes the arrays of that message have which has the most."""
+    sizes: dict[int, int] = {}  # the clients of a round are sent the same record, counted once
+    totals = [0]
+    for message in messages:
+        records = [r for r in message.content.values() if isinstance(r, ArrayRecord)]
+        for record in records:
+            if id(record) not in sizes:
+                sizes[id(record)] = record.count_bytes()
+        totals.append(sum(sizes[id(record)] for record in records))
+    return max(totals)
 
 
 def name_nodes(replies: Iterable[Message], messages: Sequence[Message]) -> Iterator[Message]:
@@ -179,121 +288,6 @@ def name_nodes(replies: Iterable[Message], messages: Sequence[Message]) -> Itera
                     found = reply.error.reason if reply.has_error() else "another node has answered"
                     yield _failure(message, neutralized(str(found)))
         del reply  # nobody holds it while the next is waited for
-
-
-@dataclass
-class UsableReplies:
-    """Number of usable replies, and the number that is enough to go on.
-
-    Attributes:
-        needed: How many are enough to go on without the rest.
-        found: How many there are; counted by whoever takes them, before it takes the next.
-        failed: How many clients have failed for good, counted likewise.
-        refused: How many replies are not usable.
-        left_out: Why the round is made without a client, by partition id.
-        lost: Clients that have lost what they kept, and cannot go on.
-    """
-
-    needed: int
-    found: int = 0
-    failed: int = 0
-    refused: int = 0
-    left_out: dict[int, str] = field(default_factory=dict)
-    lost: set[int] = field(default_factory=set)
-
-    @property
-    def enough(self) -> bool:
-        """True if nobody needs to be asked again."""
-        return self.found >= self.needed
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """The counts under the names of a round's record."""
-        return {"clients": self.found, "failures": self.failed, "refused": self.refused}
-
-
-def exchange_with_retries(
-    grid: Grid,
-    messages: Sequence[Message],
-    *,
-    silence: float,
-    retries: int,
-    usable: UsableReplies,
-    report: Callable[[int, str], None],
-) -> Iterator[Message]:
-    """Send messages and yield one reply for each; if too few are usable, ask again who has failed.
-
-    A client's work is a function of the round and its partition, so one that is asked again gives
-    what it would have given, and those that have replied are not asked again: usable or not.
-
-    Replies are yielded as they come, and an error as soon as its node will not be asked again.
-
-    Args:
-        silence: See ``exchange``.
-        retries: How often those that failed are asked again.
-        usable: Where whoever takes the replies counts those that it can use.
-        report: Told the node and the reason of each failure after which the node is asked again.
-
-    Raises:
-        RunError: The engine has died.
-    """
-    unanswered = {message.metadata.dst_node_id: message for message in messages}
-    for attempt in range(retries + 1):
-        again = [_copy(message) if attempt else message for message in unanswered.values()]
-        failed: dict[int, Message] = {}
-        for reply in exchange(grid, again, silence):
-            node = reply.metadata.src_node_id
-            if reply.has_error():
-                failed[node] = reply
-            else:
-                del unanswered[node]
-                yield reply
-            if attempt == retries or usable.enough:
-                yield from _give_up(failed, unanswered)
-        for node, message in unanswered.items():
-            reason = f"{NO_REPLY_FOR} {silence:g} s (client-timeout)"
-            failed.setdefault(node, _failure(message, reason))
-        if attempt == retries or usable.enough:
-            yield from _give_up(failed, unanswered)
-            return
-        for node, reply in failed.items():
-            report(node, str(reply.error.reason))
-
-
-def _give_up(failed: dict[int, Message], unanswered: dict[int, Message]) -> Iterator[Message]:
-    """Yield the errors of nodes that will not be asked again, and forget both."""
-    for node in list(failed):
-        del unanswered[node]
-        yield failed.pop(node)
-
-
-def _most_array_bytes(messages: Sequence[Message]) -> int:
-    """Return how many bytes the arrays of that message have which has the most."""
-    most, sizes = 0, dict[int, int]()
-    for message in messages:
-        total = 0
-        for record in message.content.values():
-            if isinstance(record, ArrayRecord):
-                # The clients of a round are sent the same record, which is counted once.
-                if id(record) not in sizes:
-                    sizes[id(record)] = record.count_bytes()
-                total += sizes[id(record)]
-        most = max(most, total)
-    return most
-
-
-def _failure(message: Message, reason: str, code: int = NO_REPLY) -> Message:
-    return Message(Error(code=code, reason=reason), reply_to=message)
-
-
-def _copy(message: Message) -> Message:
-    """Return a message like one that was sent: Flower gives each message one id and one life."""
-    return Message(
-        message.content,
-        message.metadata.dst_node_id,
-        message.metadata.message_type,
-        group_id=message.metadata.group_id,
-    )
 
 
 def in_order(

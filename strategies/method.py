@@ -92,23 +92,19 @@ class Method:
 
     @classmethod
     def of_parts(cls, **given: Any) -> Method:
-        """Return the method of parts that are each given by its name or itself.
-
-        Raises:
-            ConfigurationError: There is no part of a name.
-        """
+        """Return the method of parts that are each given by its name or itself."""
         for name in ("closing", "parts"):
             if isinstance(given.get(name), str):
                 raise ConfigurationError(f"{name} is {given[name]!r}; allowed: a sequence of parts")
-        made = {
+        parts = {
             name: PICKED[name].create(part) if isinstance(part, str) else part
             for name, part in given.items()
         }
-        if chain := made.get("closing", ()):
+        if closing := parts.get("closing", ()):
             from bfl.closing import closings
 
-            chain = (closings.create(each) if isinstance(each, str) else each for each in chain)
-        return cls(**{**made, "parts": tuple(made.get("parts", ())), "closing": tuple(chain)})
+            closing = (closings.create(each) if isinstance(each, str) else each for each in closing)
+        return cls(**{**parts, "parts": tuple(parts.get("parts", ())), "closing": tuple(closing)})
 
     def picked(self) -> dict[str, Component]:
         """Return the parts of which there is one, by a configuration's attributes."""
@@ -120,11 +116,7 @@ class Method:
         return self.refinement.needs_models or self.predictive.needs_models
 
     def begin_server_states(self, posterior: Posterior, clients: int) -> dict[str, Arrays]:
-        """Return the parts' states before the first round, by the names of the states.
-
-        Raises:
-            ConfigurationError: A part without the name of a state begins one.
-        """
+        """Return the parts' states before the first round, by the names of the states."""
         states: dict[str, Arrays] = {}
         for part in self.parts:
             first = part.begin_server(posterior, clients)
@@ -141,8 +133,6 @@ class Method:
         """Return what all clients of a round are sent besides the posterior.
 
         Raises:
-            ConfigurationError: Two parts send an array of one name, or one sends what it has not
-                declared.
             RunError: An array holds values that its part's declaration rules out.
         """
         sent: dict[str, Any] = {}
@@ -157,11 +147,7 @@ class Method:
         return sent
 
     def declared(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
-        """Return what every client sends besides its posterior; ``posterior`` gives the sizes.
-
-        Raises:
-            ConfigurationError: Two parts declare an array of one name.
-        """
+        """Return what every client sends besides its posterior; ``posterior`` gives the sizes."""
         declared: dict[str, DeclaredArray] = {}
         for part in self.parts:
             named = {array.name: array for array in part.declared_replies(posterior)}
@@ -174,15 +160,15 @@ class Method:
     ) -> dict[str, Arrays]:
         """Return the parts' states after a round.
 
-        A state that holds nothing stands nowhere, as in a checkpoint, and is folded all the same.
+        A state that holds nothing stands nowhere, as in a checkpoint, and is updated all the same.
         """
-        folded = dict(states)
+        updated = dict(states)
         for part in self.parts:
             if part.state_name:
-                before = folded.pop(part.state_name, {})
+                before = updated.pop(part.state_name, {})
                 if after := part.fold(before, combined, counts):
-                    folded[part.state_name] = after
-        return folded
+                    updated[part.state_name] = after
+        return updated
 
 
 def _check_names_are_free(

@@ -49,14 +49,7 @@ def check_method(
             f"weighting '{weighting.name}' compares posteriors, and initial_arrays has only point "
             "parameters; allowed: weightings that go by numbers, such as train-size"
         )
-    check_server_side(method, server)
-    check_declarations(method, configuration, server, round_retries)
-    if schedule(method.closing):
-        last_layer(posterior, manifest)
-
-
-def check_server_side(method: Method, server: Server | None) -> None:
-    """Refuse a part that needs images or a network that the server does not have."""
+    data = server.data if server else None
     for attribute, part in method.picked().items():
         if not isinstance(part, UsesServer):
             continue
@@ -67,49 +60,10 @@ def check_server_side(method: Method, server: Server | None) -> None:
                 "Strategy has neither; lend it some as run=RunSupport(server=…), or give it a "
                 f"{kind} without"
             )
-        part.check(server.data if server else None)
-
-
-def check_declarations(
-    method: Method, configuration: Configuration | None, server: Server | None, round_retries: int
-) -> None:
-    """Refuse parts that do not go together, as a configuration that picks them is refused.
-
-    Args:
-        configuration: What clients are sent a part of, which says what only they have; None: they
-            are sent none.
-        round_retries: How often clients that fail are asked again in a round.
-
-    Raises:
-        ConfigurationError: With a line for each contradiction.
-    """
-    clients = configuration or resolve({}, check_data=False, check_parts=False)
-    picked: dict[str, Any] = method.picked()
-    for kind in SLOTS:
-        mine = tuple(part for part in method.parts if isinstance(part, base_of(kind)))
-        if mine and kind.key == kind.registry.kind:
-            picked[kind.attribute] = mine if kind.chain else mine[0]
-    data = server.data if server else None
-    of_server = [part.name for part in clients.outgoing if part.draws_on_pool]
-    if of_server and not method.pool_noise:
-        raise ConfigurationError(
-            f"configuration has outgoing '{of_server[0]}' whose noise is the server's, and this "
-            "Strategy adds none; lend it as run=RunSupport(pool_noise=…), or have clients add "
-            "it (noise-at='clients')"
-        )
-    keys: dict[str, Any] = {"scale_floor": method.scale_floor, "round_retries": round_retries}
-    if data:
-        keys["server_data"] = clients.keys.server_data or HELD_BACK
-        keys["server_labels"] = data.labels is not None
-    together = replace(clients, keys=clients.keys.model_copy(update=keys), **picked)
-    known = [kind for kind in SLOTS if configuration or kind.attribute in picked]
-    # Without a part there is none of its kind on the server; on the clients there may be any.
-    absent = [
-        kind for kind in SLOTS if kind not in known and issubclass(base_of(kind), TwoSidedPart)
-    ]
-    problems = contradictions(together, known, absent)
-    if problems:
-        raise ConfigurationError("\n".join(problems))
+        part.check(data)
+    check_declarations(method, configuration, server, round_retries)
+    if schedule(method.closing):
+        last_layer(posterior, manifest)
 
 
 def check_pooling(rule: PoolingRule) -> None:
@@ -126,24 +80,60 @@ def check_pooling(rule: PoolingRule) -> None:
         raise ConfigurationError(f"{error} (tried with two posteriors)") from error
 
 
+def check_declarations(
+    method: Method, configuration: Configuration | None, server: Server | None, round_retries: int
+) -> None:
+    """Refuse parts that do not go together, as a configuration that picks them is refused.
+
+    Args:
+        configuration: What clients are sent a part of, which says what only they have; None: they
+            are sent none.
+    """
+    clients = configuration or resolve({}, check_data=False, check_parts=False)
+    of_server = [part.name for part in clients.outgoing if part.draws_on_pool]
+    if of_server and not method.pool_noise:
+        raise ConfigurationError(
+            f"configuration has outgoing '{of_server[0]}' whose noise is the server's, and this "
+            "Strategy adds none; lend it as run=RunSupport(pool_noise=…), or have clients add "
+            "it (noise-at='clients')"
+        )
+    picked: dict[str, Any] = method.picked()
+    for kind in SLOTS:
+        own = tuple(part for part in method.parts if isinstance(part, base_of(kind)))
+        if own and kind.key == kind.registry.kind:
+            picked[kind.attribute] = own if kind.chain else own[0]
+    keys: dict[str, Any] = {"scale_floor": method.scale_floor, "round_retries": round_retries}
+    if server and server.data:
+        keys["server_data"] = clients.keys.server_data or HELD_BACK
+        keys["server_labels"] = server.data.labels is not None
+    together = replace(clients, keys=clients.keys.model_copy(update=keys), **picked)
+    known = [kind for kind in SLOTS if configuration or kind.attribute in picked]
+    # Without a part there is none of its kind on the server; on the clients there may be any.
+    absent = [
+        kind for kind in SLOTS if kind not in known and issubclass(base_of(kind), TwoSidedPart)
+    ]
+    if problems := contradictions(together, known, absent):
+        raise ConfigurationError("\n".join(problems))
+
+
 WORKING_VECTORS = 8
 """Vectors over all parameters that the server holds besides the clients' models, in float64."""
 
 
-def check_memory(method: Method, posterior: Posterior, most: int) -> None:
-    """Refuse a round of ``most`` clients whose models have to be in memory and do not fit."""
+def check_memory(method: Method, posterior: Posterior, clients: int) -> None:
+    """Refuse a round of so many clients whose models have to be in memory and do not fit."""
     if not method.needs_models:
         return
     parameters = posterior.size + posterior.point.size
     model = sum(vector.nbytes for vector in posterior.vectors().values())
     # A predictive keeps all models in arrays of its own, besides those that were sent and those
     # that it has from the round before.
-    copies = 1 + 2 * int(method.predictive.needs_models)
-    needed = copies * most * model + WORKING_VECTORS * 8 * parameters
+    copies = 3 if method.predictive.needs_models else 1
+    needed = copies * clients * model + WORKING_VECTORS * 8 * parameters
     if needed > (free := available_memory()):
         parts = [p.name for p in (method.refinement, method.predictive) if p.needs_models]
         raise ConfigurationError(
-            f"{' and '.join(parts)} need the models of all {most} clients of a round at once, "
+            f"{' and '.join(parts)} need the models of all {clients} clients of a round at once, "
             f"{needed / 1e9:.1f} GB with {parameters:,} parameters, and there are "
             f"{free / 1e9:.1f} GB; allowed: fewer clients a round (fraction-train), a smaller "
             "model, or neither"

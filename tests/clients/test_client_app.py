@@ -139,7 +139,7 @@ def test_a_server_names_no_path_on_a_supernode(
         looked.append(where)
         raise DataError("found")
 
-    for module in ("clients.process", "clients.examples", "clients.evaluation"):
+    for module in ("clients.description", "clients.examples", "clients.evaluation"):
         monkeypatch.setattr(f"{module}.cached_dataset", look)
     dataset = around.format(path.format(tmp_path / "passwords.npz"))
     content = with_examples(dataset=dataset)

@@ -26,14 +26,8 @@ from bfl.errors import (
     public,
 )
 from bfl.federation.wire import RUN_CANNOT_GO_ON
-from clients.process import (
-    cached_configuration,
-    deadline,
-    own_data,
-    reports_errors,
-    shared_data,
-    start_tensorflow,
-)
+from clients.examples import own_data, shared_data
+from clients.process import cached_configuration, deadline, reports_errors, start_tensorflow
 
 
 def text(**changes):

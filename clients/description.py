@@ -1,0 +1,155 @@
+"""Answers of a node before the first round: who it is, and why it cannot take part."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from flwr.app import Context, Message
+
+from bfl.data.datasets import cached_dataset
+from bfl.errors import BflError, ConfigurationError, DataError
+from bfl.experiments.run.network import check_images, trainer_for
+from bfl.federation.node_description import (
+    PERSONAL_MODELS,
+    NetworkQuery,
+    NodeDescription,
+    code_digest,
+    manifest_content,
+)
+from bfl.federation.wire import CONFIG, DATA_DIR, DATASET, NUM_CLASSES, PRIVATE
+from bfl.learning.models import create_architecture
+from bfl.plugins import load_plugins
+from clients.examples import (
+    TrainingData,
+    check_labels,
+    declared_examples,
+    own_data,
+    reading_of_query,
+    shared_data,
+)
+from clients.node import Node
+from clients.process import (
+    cached_configuration,
+    reason_for_server,
+    reports_errors,
+    start_tensorflow,
+)
+
+
+@reports_errors
+def describe(message: Message, context: Context) -> Message:
+    """Describe this node: its partition, its own number of examples, and its code."""
+    node = Node.of(context)
+    query: Any = message.content.get(CONFIG, {})
+    # Before the data, which a plugin may be the source of.
+    plugins = _find_plugin_problem(query, node)
+    data = "" if plugins else _find_data_problem(query, node)
+    own_examples, labels, personal_model = 0, "", ""
+    if not (plugins or data):
+        reading, private = reading_of_query(query, node), query.get(PRIVATE) is True
+        own_examples = declared_examples(node, reading, private=private)
+        labels = _find_label_problem(query, node)
+        personal_model = _find_model_problem(query, node)
+    description = NodeDescription(
+        partition_id=node.partition_id,
+        num_partitions=node.num_partitions,
+        own_examples=own_examples,
+        code=code_digest(),
+        allows_attack=node.allows_attack,
+        keeps_state=node.simulated or bool(node.state_dir),
+        plugins=plugins,
+        data=data,
+        labels=labels,
+        personal_model=personal_model,
+        noise_anew=not node.simulated,
+        reads_run_paths=node.reads_run_paths,
+    )
+    return Message(description.to_content(), reply_to=message)
+
+
+@reports_errors
+def describe_network(message: Message, context: Context) -> Message:
+    """Say which parameters the run's network has, for a server that builds none."""
+    query = NetworkQuery.from_content(message.content)
+    configuration = cached_configuration(query.configuration, Node.of(context).plugins_folder)
+    start_tensorflow()
+    trainer = trainer_for(configuration, query.image_shape, query.num_classes)
+    return Message(manifest_content(trainer.network.manifest), reply_to=message)
+
+
+def _find_plugin_problem(query: Mapping[str, Any], node: Node) -> str:
+    try:
+        load_plugins(str(query.get("plugins", "")), node.plugins_folder)
+    except ConfigurationError as error:
+        return str(error) if error.public else reason_for_server(error, node.simulated)
+    return ""
+
+
+def _find_data(query: Mapping[str, Any], node: Node) -> TrainingData | None:
+    """Return the data that a SuperNode would train on; None where the query does not name any."""
+    dataset = str(query.get(DATASET, ""))
+    if node.simulated or not (node.dataset or dataset):
+        return None  # a simulated node has the server's
+    if node.reads_run_paths and DATA_DIR not in query:
+        return None  # it is asked again, with where they are
+    reading = reading_of_query(query, node)
+    if node.dataset:
+        return own_data(node.dataset, reading)
+    return shared_data(*node.place_of(dataset, str(query.get(DATA_DIR, ""))), reading)
+
+
+def _find_data_problem(query: Mapping[str, Any], node: Node) -> str:
+    """Read the data, as in the first round, which then need not read them.
+
+    The server learns which they are; the rest stands in the node's own log.
+    """
+    try:
+        data = _find_data(query, node)
+    except BflError as error:
+        if error.public:
+            return str(error)
+        traceback.print_exception(error)
+        which = "its own data" if node.dataset else f"the run's data set '{query[DATASET]}'"
+        return f"{which} cannot be had there; its own log says where it has looked"
+    for line in data.notes if data else ():
+        print(line, file=sys.stderr)
+    return ""
+
+
+def _find_label_problem(query: Mapping[str, Any], node: Node) -> str:
+    """Say that labels are not the run's; in a deployment the rest stands in the node's own log."""
+    classes = query.get(NUM_CLASSES)
+    if not node.dataset or classes is None:
+        return ""
+    reading = reading_of_query(query, node)
+    labels = own_data(node.dataset, reading).labels
+    if cached_dataset(node.dataset, "", reading).numbered_here:
+        return ""  # a table of its own, whose classes are told apart by name
+    try:
+        check_labels(labels, int(classes), node.dataset)
+    except DataError as error:
+        if node.simulated:
+            return str(error)
+        traceback.print_exception(error)
+        return (
+            f"some training labels of its own data are none of the run's {classes} classes, 0 to "
+            f"{int(classes) - 1}; its own log says which data"
+        )
+    return ""
+
+
+def _find_model_problem(query: Mapping[str, Any], node: Node) -> str:
+    word = node.personal_model
+    if not word or query.get(PERSONAL_MODELS) is not True:
+        return ""
+    data = _find_data(query, node)
+    if data is None:
+        return ""
+    try:
+        check_images(word, create_architecture(word), data.image_shape)
+    except ConfigurationError as error:
+        return f"personal-model in its node configuration: {error}"
+    return ""
