@@ -49,7 +49,14 @@ def check_method(
             f"weighting '{weighting.name}' compares posteriors, and initial_arrays has only point "
             "parameters; allowed: weightings that go by numbers, such as train-size"
         )
-    data = server.data if server else None
+    check_server_side(method, server)
+    check_declarations(method, configuration, server, round_retries)
+    if schedule(method.closing):
+        last_layer(posterior, manifest)
+
+
+def check_server_side(method: Method, server: Server | None) -> None:
+    """Refuse a part that needs images or a network that the server does not have."""
     for attribute, part in method.picked().items():
         if not isinstance(part, UsesServer):
             continue
@@ -60,10 +67,7 @@ def check_method(
                 "Strategy has neither; lend it some as run=RunSupport(server=…), or give it a "
                 f"{kind} without"
             )
-        part.check(data)
-    check_declarations(method, configuration, server, round_retries)
-    if schedule(method.closing):
-        last_layer(posterior, manifest)
+        part.check(server.data if server else None)
 
 
 def check_pooling(rule: PoolingRule) -> None:

@@ -36,7 +36,6 @@ from bfl.learning.corrections import Scaffold
 from bfl.posteriors import Posterior
 from clients.client_app import train
 from strategies import PosteriorPooling
-from strategies.run_support import RunSupport
 from strategies.server_state import ServerState
 
 
@@ -69,10 +68,7 @@ def test_a_run_that_goes_on_after_a_round_ends_with_the_same_bits():
     whole = Run(MASKED, rounds=3)
     state = whole.rounds[0].state
     first = ServerState.from_arrays(1, state.posterior, state.to_arrays())
-    assert (
-        Run(MASKED, rounds=3, run=RunSupport(state=first)).posterior.digest()
-        == whole.posterior.digest()
-    )
+    assert Run(MASKED, rounds=3, state=first).posterior.digest() == whole.posterior.digest()
 
 
 @pytest.mark.parametrize("stage", ["advertise_keys", "train", "unmask"])
