@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -115,6 +115,13 @@ class PoolingRule(Component, ABC):
 pooling_rules: Registry[PoolingRule] = Registry("pooling", "bfl.aggregation.pooling")
 
 
+class Moments(NamedTuple):
+    """Means and variances of Gaussians, (B,) each."""
+
+    mean: Array
+    variance: Array
+
+
 @dataclass(frozen=True)
 class Block:
     """Facts of B parameters for a rule, besides the clients' posteriors; all arrays are read-only.
@@ -122,22 +129,17 @@ class Block:
     Attributes:
         reference: (B,) means near the clients'. Statistics of ``mean - reference`` keep the digits
             that statistics of ``mean`` would lose.
-        previous_mean: (B,) means of the previous global posterior, when there is one and the rule
-            ``uses_previous``.
-        previous_variance: (B,) its variances.
-        unrounded_mean: (B,) its means as they were pooled, when they are known and the rule
-            ``keeps_unrounded``.
-        unrounded_variance: (B,) its variances in the same case.
+        previous: The previous global posterior as clients were sent it, when there is one and the
+            rule ``uses_previous``.
+        unrounded: The same as it was pooled, when it is known and the rule ``keeps_unrounded``.
         generator: The client's random generator for this block, while a ``stochastic`` rule
             encodes.
         damping: The share of the round's step that is made, while a ``damped`` rule decodes.
     """
 
     reference: Array
-    previous_mean: Array | None = None
-    previous_variance: Array | None = None
-    unrounded_mean: Array | None = None
-    unrounded_variance: Array | None = None
+    previous: Moments | None = None
+    unrounded: Moments | None = None
     generator: np.random.Generator | None = None
     damping: float = 1.0
 
@@ -161,13 +163,14 @@ class Totals:
     mass: float = 0.0
     epsilon: float = EPSILON
 
-    def __add__(self, other: Totals) -> Totals:
+    def with_client(self, weight: float, mass: float, epsilon: float) -> Totals:
+        """Return the totals with a client more."""
         return Totals(
-            count=self.count + other.count,
-            weight=self.weight + other.weight,
-            weight_max=max(self.weight_max, other.weight_max),
-            mass=self.mass + other.mass,
-            epsilon=max(self.epsilon, other.epsilon),
+            count=self.count + 1,
+            weight=self.weight + weight,
+            weight_max=max(self.weight_max, weight),
+            mass=self.mass + mass,
+            epsilon=max(self.epsilon, epsilon),
         )
 
 

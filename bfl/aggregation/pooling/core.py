@@ -27,6 +27,7 @@ from bfl.aggregation.pooling.base import (
     Array,
     Block,
     Decoded,
+    Moments,
     Pooled,
     PoolingRule,
     Totals,
@@ -39,18 +40,6 @@ BLOCK = 131072
 
 A stochastic rule draws block by block, so this number is part of what its draws depend on.
 """
-
-
-class Statistics(NamedTuple):
-    """Sums over clients, or what one client adds to them.
-
-    Attributes:
-        gaussian: (S, D) statistics of the rule.
-        point: (P,) point parameters times the weight.
-    """
-
-    gaussian: Array
-    point: Array
 
 
 def pool(
@@ -91,43 +80,6 @@ def pool(
             sums.add(posterior, weight, generator)
         del posterior  # before the next one comes
     assert sums  # some weight is positive
-    return sums.pooled()
-
-
-def client_statistics(
-    rule: PoolingRule, posterior: Posterior, weight: float, previous: Posterior
-) -> Statistics:
-    """Return what a client adds to a rule's sums; zeros for a weight of 0.
-
-    The rule is not stochastic, and the previous global posterior gives the reference.
-
-    Raises:
-        PosteriorError: The posterior is not valid or has another size.
-    """
-    sums = Sums(rule, previous, previous)
-    if weight:
-        sums.add(posterior, weight)
-    return Statistics(sums.statistics, sums.point)
-
-
-def pooled_statistics(
-    rule: PoolingRule,
-    statistics: Statistics,
-    weights: Sequence[float],
-    previous: Posterior,
-    unrounded: Posterior | None = None,
-) -> Pooled:
-    """Return the pooled posterior of statistics summed with weights, in the previous one's types.
-
-    Raises:
-        PosteriorError: No weight is positive, or the rule gives what is no posterior.
-    """
-    sums = Sums(rule, previous, previous, unrounded)
-    sums.statistics, sums.point = statistics
-    for weight in filter(None, weights):
-        sums.totals += Totals(1, weight, weight, rule.mass(weight), _epsilon(previous))
-    if not sums.totals.count:
-        raise PosteriorError("nothing to pool: no client has a positive weight")
     return sums.pooled()
 
 
@@ -204,7 +156,7 @@ class Sums:
         posterior.check_form(self.size, self.point.size)
         posterior.check()
         self.point += weight * posterior.point.astype(np.float64)
-        self.totals += Totals(1, weight, weight, rule.mass(weight), _epsilon(posterior))
+        self.count(posterior, weight)
         if rule.stochastic:
             if generator is None:
                 raise ValueError(f"{rule.name} draws at random: it needs one generator per client")
@@ -215,13 +167,18 @@ class Sums:
                 # SFC64 because it is NumPy's fastest, and here it is what the time goes into.
                 seed = np.random.SeedSequence(key, spawn_key=(part.start // BLOCK,))
                 block = replace(block, generator=np.random.Generator(np.random.SFC64(seed)))
-            mean = posterior.mean[part].astype(np.float64)
-            variance = posterior.variance[part].astype(np.float64)
+            mean, variance = (
+                v[part].astype(np.float64) for v in (posterior.mean, posterior.variance)
+            )
             with _errors_of(rule, "encode a client"):
                 encoded = rule.encode(mean, variance, weight, block)
             _check_arrays(rule, "statistics", encoded, rule.statistics, mean.size)
             for total, statistic in zip(self.statistics, encoded, strict=True):
                 total[part] += statistic
+
+    def count(self, like: Posterior, weight: float) -> None:
+        """Add a client of positive weight to the totals, but not to the sums."""
+        self.totals = self.totals.with_client(weight, self.rule.mass(weight), _epsilon(like))
 
     def pooled(self) -> Pooled:
         """Return the pooled posterior of what has been summed.
@@ -232,7 +189,7 @@ class Sums:
         rule = self.rule
         step: dict[str, float] = {}
         if rule.damped:
-            sums = (tuple(self.statistics[:, part].copy()) for part in self.parts)
+            sums = map(self._sums, self.parts)
             blocks = zip(sums, map(self._block, self.parts), strict=True)
             share, less = rule.step_share(blocks, self.totals)
             step = {DAMPING: share, DAMPED_FURTHER: float(less)}
@@ -246,7 +203,7 @@ class Sums:
         for part in self.parts:
             block = replace(self._block(part), damping=step.get(DAMPING, 1.0))
             with _errors_of(rule, "decode the sums"):
-                decoded = rule.decode(tuple(self.statistics[:, part].copy()), self.totals, block)
+                decoded = rule.decode(self._sums(part), self.totals, block)
             _check_decoded(rule, decoded, part)
             inside = np.clip(decoded.mean, -most, most)
             positive = np.clip(decoded.variance, smallest, largest)
@@ -259,11 +216,11 @@ class Sums:
         fractions = {name: count / max(self.size, 1) for name, count in marked.items()}
         # An average lies among its inputs; rounding may carry it beyond the greatest number.
         point = np.clip(self.point / self.totals.weight, -most_point, most_point)
-        return Pooled(
-            Posterior(mean, variance, point.astype(self.types[2])),
-            {**fractions, **step},
-            unrounded=exact,
-        )
+        posterior = Posterior(mean, variance, point.astype(self.types[2]))
+        return Pooled(posterior, {**fractions, **step}, unrounded=exact)
+
+    def _sums(self, part: slice) -> tuple[Array, ...]:
+        return tuple(self.statistics[:, part].copy())
 
     def _block(self, part: slice) -> Block:
         def known(vector: Vector) -> Array:
@@ -272,14 +229,56 @@ class Sums:
             values.flags.writeable = False
             return values
 
-        previous, exact = self.previous, self.unrounded
-        return Block(
-            known(self.reference),
-            known(previous.mean) if previous else None,
-            known(previous.variance) if previous else None,
-            known(exact.mean) if exact else None,
-            known(exact.variance) if exact else None,
-        )
+        def moments(posterior: Posterior | None) -> Moments | None:
+            return Moments(known(posterior.mean), known(posterior.variance)) if posterior else None
+
+        return Block(known(self.reference), moments(self.previous), moments(self.unrounded))
+
+
+class Statistics(NamedTuple):
+    """Sums over clients, or what one client adds to them.
+
+    Attributes:
+        gaussian: (S, D) statistics of the rule.
+        point: (P,) point parameters times the weight.
+    """
+
+    gaussian: Array
+    point: Array
+
+
+def client_statistics(
+    rule: PoolingRule, posterior: Posterior, weight: float, previous: Posterior
+) -> Statistics:
+    """Return what a client adds to the sums of a rule that is not stochastic; 0 of a weight of 0.
+
+    The previous global posterior gives the reference.
+    """
+    sums = Sums(rule, previous, previous)
+    if weight:
+        sums.add(posterior, weight)
+    return Statistics(sums.statistics, sums.point)
+
+
+def pooled_statistics(
+    rule: PoolingRule,
+    statistics: Statistics,
+    weights: Sequence[float],
+    previous: Posterior,
+    unrounded: Posterior | None = None,
+) -> Pooled:
+    """Return the pooled posterior of statistics summed with weights, in the previous one's types.
+
+    Raises:
+        PosteriorError: No weight is positive, or the rule gives what is no posterior.
+    """
+    sums = Sums(rule, previous, previous, unrounded)
+    sums.statistics, sums.point = statistics
+    for weight in filter(None, weights):
+        sums.count(previous, weight)
+    if not sums.totals.count:
+        raise PosteriorError("nothing to pool: no client has a positive weight")
+    return sums.pooled()
 
 
 def _check_decoded(rule: PoolingRule, decoded: Any, part: slice) -> None:

@@ -46,10 +46,11 @@ class DistributedWeightConsolidationRule(ConflationRule):
         Raises:
             PosteriorError: The precision of a parameter is not positive, and the policy is error.
         """
-        if block.previous_mean is None or block.previous_variance is None:
+        previous = block.previous
+        if previous is None:
             return super().decode(sums, totals, block)
         scaled, precision = sums
-        surplus = (totals.count - 1) / block.previous_variance
+        surplus = (totals.count - 1) / previous.variance
         # A difference within the rounding of its terms has no sign: it counts as not positive.
         rounding = totals.count * totals.epsilon * precision
         unusable = ~(precision - surplus > rounding)
@@ -61,7 +62,7 @@ class DistributedWeightConsolidationRule(ConflationRule):
                 'negative-precision = "conflation" pools such parameters by conflation'
             )
         surplus = np.where(unusable, 0.0, surplus)  # leaves conflation
-        scaled = scaled - surplus * (block.previous_mean - block.reference)
+        scaled = scaled - surplus * (previous.mean - block.reference)
         pooled = super().decode((scaled, precision - surplus), totals, block)
-        wider = pooled.variance > (1 + totals.epsilon) * block.previous_variance
+        wider = pooled.variance > (1 + totals.epsilon) * previous.variance
         return Decoded(pooled.mean, pooled.variance, {NEGATIVE: unusable, WIDER: wider})

@@ -8,7 +8,15 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from bfl.aggregation.pooling.base import Array, Block, Decoded, PoolingRule, Totals, pooling_rules
+from bfl.aggregation.pooling.base import (
+    Array,
+    Block,
+    Decoded,
+    Moments,
+    PoolingRule,
+    Totals,
+    pooling_rules,
+)
 from bfl.posteriors.posterior import greatest_step
 
 
@@ -64,8 +72,8 @@ class FactorChangesRule(PoolingRule):
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
         """Return the change of Λ(μ − c), with c the reference, and of Λ, arrays (B,)."""
-        scaled, precision = _scaled(mean, variance, block)
-        previous_scaled, previous = _sent(block)
+        scaled, precision = _natural(Moments(mean, variance), block)
+        previous_scaled, previous = _natural(block.previous, block)
         return scaled - previous_scaled, precision - previous
 
     def step_share(
@@ -86,21 +94,15 @@ class FactorChangesRule(PoolingRule):
         return Decoded(block.reference + shift, 1.0 / precision)
 
 
-def _previous(block: Block) -> tuple[Array, Array]:
-    """Return Λ(μ − c) and Λ of the previous posterior as it was pooled, (B,) each."""
-    if block.unrounded_mean is None or block.unrounded_variance is None:
-        return _sent(block)
-    return _scaled(block.unrounded_mean, block.unrounded_variance, block)
-
-
-def _sent(block: Block) -> tuple[Array, Array]:
-    """Return the natural parameters that clients were sent of it, (B,) each; 0 without any."""
-    if block.previous_mean is None or block.previous_variance is None:
+def _natural(moments: Moments | None, block: Block) -> tuple[Array, Array]:
+    """Return Λ(μ − c) and Λ, (B,) each; 0 without any."""
+    if moments is None:
         nothing = np.zeros_like(block.reference)
         return nothing, nothing
-    return _scaled(block.previous_mean, block.previous_variance, block)
+    precision = 1.0 / moments.variance
+    return precision * (moments.mean - block.reference), precision
 
 
-def _scaled(mean: Array, variance: Array, block: Block) -> tuple[Array, Array]:
-    precision = 1.0 / variance
-    return precision * (mean - block.reference), precision
+def _previous(block: Block) -> tuple[Array, Array]:
+    """Return Λ(μ − c) and Λ of the previous posterior as it was pooled, (B,) each."""
+    return _natural(block.unrounded or block.previous, block)

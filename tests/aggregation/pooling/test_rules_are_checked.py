@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -104,7 +105,7 @@ def test_what_a_client_encodes_alone_is_checked() -> None:
         client_statistics(encoding(lambda e: e[:1]), clients()[0], 1.0, clients()[0])
 
 
-@pytest.mark.parametrize("known", ["reference", "previous_mean", "previous_variance"])
+@pytest.mark.parametrize("known", ["reference", "previous.mean", "previous.variance"])
 def test_what_is_known_is_not_overwritten(known: str) -> None:
     """One that used it for room of its own gave the next clients another reference."""
 
@@ -115,7 +116,7 @@ def test_what_is_known_is_not_overwritten(known: str) -> None:
             self, mean: Array, variance: Array, weight: float, block: Block
         ) -> tuple[Array, ...]:
             encoded = super().encode(mean, variance, weight, block)
-            np.multiply(2.0, mean, out=getattr(block, known))
+            np.multiply(2.0, mean, out=attrgetter(known)(block))
             return encoded
 
     with pytest.raises(PosteriorError, match=r"ValueError: .*read-only"):
