@@ -13,7 +13,7 @@ import numpy.typing as npt
 from flwr.app import Context, Message
 
 from bfl import randomness
-from bfl.aggregation.weightings.counts import Equal
+from bfl.aggregation.weightings import Equal
 from bfl.closing.base import FEATURE_BOUND, Examples, Sizes, with_one
 from bfl.closing.chain import deviations, greatest, measure, next_measurements
 from bfl.data.datasets.encoding import Column

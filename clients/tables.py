@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Context, Message
 
-from bfl.aggregation.weightings.counts import Equal
+from bfl.aggregation.weightings import Equal
 from bfl.closing.chain import greatest
 from bfl.configuration.configuration import says_nothing_measured
 from bfl.data.datasets import Dataset, Reading, cached_dataset

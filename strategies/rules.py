@@ -11,11 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from bfl.aggregation.pooling.averages import (
+    LogVarianceAveragingRule,
+    NaiveWeightedAveragingRule,
+    WassersteinBarycentreRule,
+    WeightedSumOfNormalsRule,
+)
 from bfl.aggregation.pooling.clamped_partial_sums import (
     ClampedNaiveWeightedAveragingRule,
     ClampedWeightedSumOfNormalsRule,
 )
-from bfl.aggregation.pooling.client_gaussian import ClientGaussianRule
 from bfl.aggregation.pooling.conflation import (
     ConflationRule,
     LogLinearPoolRule,
@@ -25,12 +30,11 @@ from bfl.aggregation.pooling.distributed_weight_consolidation import (
     DistributedWeightConsolidationRule,
 )
 from bfl.aggregation.pooling.factor_changes import FactorChangesRule
-from bfl.aggregation.pooling.linear_pool import LinearPoolRule
-from bfl.aggregation.pooling.log_variance_averaging import LogVarianceAveragingRule
-from bfl.aggregation.pooling.naive_weighted_averaging import NaiveWeightedAveragingRule
-from bfl.aggregation.pooling.population_pooling import PopulationPoolingRule
-from bfl.aggregation.pooling.wasserstein_barycentre import WassersteinBarycentreRule
-from bfl.aggregation.pooling.weighted_sum_of_normals import WeightedSumOfNormalsRule
+from bfl.aggregation.pooling.linear_pool import (
+    ClientGaussianRule,
+    LinearPoolRule,
+    PopulationPoolingRule,
+)
 from strategies.posterior_pooling import PosteriorPooling
 
 

@@ -255,8 +255,7 @@ def test_a_home_folder_is_meant_wherever_a_path_is_given(
     monkeypatch.setenv("HOME", str(tmp_path))
     archive()(tmp_path)
     part = (
-        "from bfl.aggregation.weightings.counts import Equal\n"
-        "from bfl.aggregation.weightings import weightings\n"
+        "from bfl.aggregation.weightings import Equal, weightings\n"
         "weightings.register('mine')(type('Mine', (Equal,), {'__module__': __name__}))\n"
     )
     (tmp_path / "own.py").write_text(part, encoding="utf-8")

@@ -19,7 +19,7 @@ from bfl.experiments.run.simulation import DEFAULT_CLOSING
 PLUGIN = """
 from pydantic import Field
 from bfl.aggregation.weightings.base import weightings
-from bfl.aggregation.weightings.counts import Equal
+from bfl.aggregation.weightings import Equal
 
 
 @weightings.register("own-weights")

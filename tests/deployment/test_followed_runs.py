@@ -26,8 +26,7 @@ COMPLETED = "finished:completed"
 
 PLUGIN = """
 from pydantic import Field
-from bfl.aggregation.weightings.base import weightings
-from bfl.aggregation.weightings.counts import Equal
+from bfl.aggregation.weightings import Equal, weightings
 
 
 @weightings.register("own")

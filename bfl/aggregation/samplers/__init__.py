@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from bfl.aggregation.pooling import pool
-from bfl.aggregation.pooling.client_gaussian import ClientGaussianRule
+from bfl.aggregation.pooling.linear_pool import ClientGaussianRule
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS, Vector
 from bfl.registry import Component, Registry

@@ -1,4 +1,4 @@
-"""Base of weightings: a number per client from its posterior or its number of examples."""
+"""Base of weightings, a number per client, and those by the numbers of training examples."""
 
 from __future__ import annotations
 
@@ -146,6 +146,42 @@ class Weighting(Component, UsesServer, ABC):
 
 
 weightings: Registry[Weighting] = Registry("weighting", "bfl.aggregation.weightings")
+
+
+@weightings.register("train-size", aliases=("fedavg",))
+class TrainSize(Weighting):
+    """A client's share of the training examples, ω_k = |D_k| / |D|.
+
+    Source: Fischer et al. (2024), section 2.6.2, equation (19), after McMahan et al. (2017).
+    """
+
+    counts_only: ClassVar[bool] = True
+
+    def gamma(
+        self, posteriors: Posteriors, num_examples: Sequence[int], previous: Posterior | None
+    ) -> Array:
+        """Return the numbers of examples (K,)."""
+        return np.asarray(num_examples, np.float64)
+
+
+@weightings.register("equal")
+class Equal(Weighting):
+    """The same weight for every client, ω_k = 1/K.
+
+    Source: Fischer et al. (2024), section 2.6.1, equation (18).
+    """
+
+    counts_only: ClassVar[bool] = True
+
+    def has(self) -> frozenset[str]:
+        """Return that all weights are equal, as well."""
+        return super().has() | {"uniform-weights"}
+
+    def gamma(
+        self, posteriors: Posteriors, num_examples: Sequence[int], previous: Posterior | None
+    ) -> Array:
+        """Return ones (K,)."""
+        return np.ones(len(num_examples))
 
 
 class ServerWeighting(Weighting):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bfl.aggregation.pooling import PoolingRule, client_statistics, pool
+from bfl.aggregation.pooling.averages import NaiveWeightedAveragingRule
 from bfl.aggregation.pooling.base import Array, Block, Decoded, Totals
-from bfl.aggregation.pooling.naive_weighted_averaging import NaiveWeightedAveragingRule
 from bfl.errors import PosteriorError
 from bfl.posteriors import Posterior
 
