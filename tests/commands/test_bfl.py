@@ -18,8 +18,7 @@ from bfl.experiments.run.simulation import DEFAULT_CLOSING
 
 PLUGIN = """
 from pydantic import Field
-from bfl.aggregation.weightings.base import weightings
-from bfl.aggregation.weightings import Equal
+from bfl.aggregation.weightings import Equal, weightings
 
 
 @weightings.register("own-weights")
