@@ -40,7 +40,11 @@ def test_variances(load) -> None:
 
 @pytest.mark.parametrize(
     ("name", "section", "rows"),
-    [("digits_hostile_clients", "accuracies", 70), ("rivals", "rivals", 18)],
+    [
+        ("digits_hostile_clients", "accuracies", 70),
+        ("rivals", "rivals", 18),
+        ("shift", "shift", 15),
+    ],
 )
 def test_tables(load, name: str, section: str, rows: int) -> None:
     script = load(name)
