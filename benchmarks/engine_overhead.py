@@ -32,8 +32,7 @@ from measuring import (
     simulation_command,
 )
 
-from bfl.engine.flower import FlowerApp, RayEngine, new_run, simulation
-from bfl.engine.flower.grid import new_context
+from bfl.engine.flower import FlowerApp, RayEngine, new_context, new_run, simulation
 from bfl.engine.serial import SerialGrid
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.client_metrics import TRAIN_SECONDS, recorded

@@ -12,7 +12,7 @@ from typing import TypeVar
 from flwr.app import DEFAULT_TTL, ArrayRecord, Error, Message
 from flwr.serverapp import Grid
 
-from bfl.engine.flower.grid import NO_REPLY, is_simulation, poll_interval
+from bfl.engine.flower import NO_REPLY, is_simulation, poll_interval
 from bfl.engine.flower.replies import Replies, UnusableReplyError
 from bfl.errors import LostStateError
 from bfl.federation.client_metrics import neutralized

@@ -17,7 +17,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from bfl.aggregation.pooling import PoolingRule
-from bfl.engine.flower.grid import log
+from bfl.engine.flower import log
 from bfl.errors import ConfigurationError, PosteriorError, RunError
 from bfl.federation.wire import initial_posterior, posterior_to_arrays
 from strategies.messaging import name_nodes

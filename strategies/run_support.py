@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bfl.aggregation.ensemble import LEFT_OUT
 from bfl.aggregation.refinements import AFTER, BEFORE
-from bfl.engine.flower.grid import log
+from bfl.engine.flower import log
 from bfl.federation.client_metrics import CONTINUED, recorded
 from bfl.federation.wire import Positions
 from bfl.posteriors import Posterior

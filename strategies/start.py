@@ -18,7 +18,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
 from bfl.deployment.client_list import bound_nodes_file
-from bfl.engine.flower.grid import log
+from bfl.engine.flower import log
 from bfl.federation.wire import initial_posterior, posterior_to_arrays
 from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
 from strategies.closing import CLOSING, close

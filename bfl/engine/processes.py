@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Self
 
 import psutil
-from psutil import Process
 
 WITH_PARENT = Path(__file__).with_name("with_parent.py")
 
@@ -41,14 +40,14 @@ class StoppedWhenLeft(ABC):
         self.stop()
 
 
-def descendants() -> list[Process]:
+def descendants() -> list[psutil.Process]:
     """Return the processes started by this one, by those, and so on; none where that is unknown."""
     with suppress(psutil.Error, OSError):
-        return list(Process().children(recursive=True))
+        return list(psutil.Process().children(recursive=True))
     return []
 
 
-def kill(processes: Iterable[Process]) -> None:
+def kill(processes: Iterable[psutil.Process]) -> None:
     """End processes at once, those that are still there."""
     for process in processes:
         with suppress(psutil.Error, OSError):

@@ -31,25 +31,6 @@ TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 """Variables by which a user gives a token: whoever has it runs code on the nodes of a Ray."""
 
 
-def own_environment() -> dict[str, str]:
-    """Return the variables with which a new Ray serves this user alone: a token, and loopback.
-
-    A token or a mode that the user has set stands. Ray listens on every interface of a machine
-    unless it takes it for one without clusters, as it does macOS and Windows.
-    """
-    token = _user_token()
-    if not token and not os.environ.get("RAY_AUTH_MODE"):
-        # Not on a command line and in no file: processes inherit it.
-        token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    return {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", **token}
-
-
-def _user_token() -> dict[str, str]:
-    """Return the mode that Ray needs beside a user's token; empty without a token."""
-    has_token = any(map(os.environ.get, TOKENS)) and not os.environ.get("RAY_AUTH_MODE")
-    return {"RAY_AUTH_MODE": "token"} if has_token else {}
-
-
 def connect(init_args: Mapping[str, Any], died: Callable[[str], None]) -> None:
     """Start Ray, with a token of its own and on loopback, or join the cluster that is named.
 
@@ -89,25 +70,8 @@ def connect(init_args: Mapping[str, Any], died: Callable[[str], None]) -> None:
             with _ray_variables(own), _on_loopback(), _own_signal_handlers():
                 ray.init(**arguments)
     except Exception as error:
-        root: BaseException = error
-        while root.__cause__ is not None:
-            root = root.__cause__
-        # Ray may put a whole traceback into its message.
-        reason = (str(root).strip() or repr(root)).splitlines()[-1]
-        if "AF_UNIX path length" in str(error):
-            variable = "RAY_TMPDIR" if "RAY_TMPDIR" in os.environ else "TMPDIR"
-            named = "_temp_dir of init_args" if "_temp_dir" in init_args else variable
-            raise ConfigurationError(
-                f"{named} is too long a path for Ray's sockets; allowed: a shorter one, such as "
-                f"{named}=/tmp, or --backend serial ({reason})"
-            ) from error
-        if "AuthenticationError" in reason:
-            reason = (
-                "it asks for its token: give it in RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, or set "
-                f"RAY_AUTH_MODE=token for that of ~/.ray/auth_token ({reason})"
-            )
         what = f"join the Ray cluster at {address}" if joins else "start Ray"
-        raise RunError(f"cannot {what}: {reason}") from error
+        raise _refusal(what, error, init_args) from error
     _watch_raylet(died)
 
 
@@ -117,6 +81,51 @@ def disconnect() -> None:
 
     ray.shutdown()
     _read_settings()
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """Return the error by which another one was caused at first."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _refusal(what: str, error: Exception, init_args: Mapping[str, Any]) -> Exception:
+    root = root_cause(error)
+    # Ray may put a whole traceback into its message.
+    reason = (str(root).strip() or repr(root)).splitlines()[-1]
+    if "AF_UNIX path length" in str(error):
+        variable = "RAY_TMPDIR" if "RAY_TMPDIR" in os.environ else "TMPDIR"
+        named = "_temp_dir of init_args" if "_temp_dir" in init_args else variable
+        return ConfigurationError(
+            f"{named} is too long a path for Ray's sockets; allowed: a shorter one, such as "
+            f"{named}=/tmp, or --backend serial ({reason})"
+        )
+    if "AuthenticationError" in reason:
+        reason = (
+            "it asks for its token: give it in RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, or set "
+            f"RAY_AUTH_MODE=token for that of ~/.ray/auth_token ({reason})"
+        )
+    return RunError(f"cannot {what}: {reason}")
+
+
+def own_environment() -> dict[str, str]:
+    """Return the variables with which a new Ray serves this user alone: a token, and loopback.
+
+    A token or a mode that the user has set stands. Ray listens on every interface of a machine
+    unless it takes it for one without clusters, as it does macOS and Windows.
+    """
+    token = _user_token()
+    if not token and not os.environ.get("RAY_AUTH_MODE"):
+        # Not on a command line and in no file: processes inherit it.
+        token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    return {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", **token}
+
+
+def _user_token() -> dict[str, str]:
+    """Return the mode that Ray needs beside a user's token; empty without a token."""
+    has_token = any(map(os.environ.get, TOKENS)) and not os.environ.get("RAY_AUTH_MODE")
+    return {"RAY_AUTH_MODE": "token"} if has_token else {}
 
 
 def check_fit(actor: Mapping[str, Any], nodes: Sequence[Mapping[str, float]] | None = None) -> None:
@@ -130,25 +139,19 @@ def check_fit(actor: Mapping[str, Any], nodes: Sequence[Mapping[str, float]] | N
         import ray
 
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    rooms = [
-        {name for name, has in NUMBERS.items() if node.get(has, 0.0) >= actor.get(name, 0.0)}
+    if any(
+        all(node.get(has, 0.0) >= actor.get(name, 0.0) for name, has in NUMBERS.items())
         for node in nodes
-    ]
-    if any(room == NUMBERS.keys() for room in rooms):
+    ):
         return
-    advice = {
-        "num_cpus": "lower num_cpus; the clients then run on fewer threads each",
-        "num_gpus": "a fraction of a GPU (num_gpus 0.25 puts four clients on one) or 0",
-    }
-    hints = [hint for name, hint in advice.items() if not any(name in room for room in rooms)]
     wanted = " and ".join(f"{name} {actor[name]:g}" for name in NUMBERS if actor.get(name))
     offers = ", ".join(
         f"{node.get('CPU', 0.0):g} CPUs and {node.get('GPU', 0.0):g} GPUs" for node in nodes
     )
     raise ConfigurationError(
         f"--backend-config: client_resources asks for {wanted} for a client, and the nodes of Ray "
-        f"have {offers or 'nothing'}; "
-        f"{'; '.join(hints) or 'lower one of them: no single node has both'}"
+        f"have {offers or 'nothing'}; allowed: what one node has; with fewer num_cpus clients run "
+        "on fewer threads, and num_gpus 0.25 puts four clients on one GPU"
     )
 
 

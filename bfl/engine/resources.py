@@ -1,4 +1,4 @@
-"""The CPUs that a process may use."""
+"""The CPUs and the memory that a process may use."""
 
 from __future__ import annotations
 
@@ -25,31 +25,6 @@ def cpus_of_this_process() -> int:
     return max(1, int(float(os.environ.get("BFL_CPUS") or 0) or available_cpus()))
 
 
-@contextmanager
-def environment_with(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of this process's environment meanwhile."""
-    before = dict(os.environ)
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name in values:
-            if name in before:
-                os.environ[name] = before[name]
-            else:
-                os.environ.pop(name, None)
-
-
-def resident_memory() -> float:
-    """Return the memory that this process holds at the moment, in MB."""
-    return float(psutil.Process().memory_info().rss) / 1e6
-
-
-def available_memory() -> float:
-    """Return the memory in bytes that the system could give at the moment."""
-    return float(psutil.virtual_memory().available)
-
-
 def in_ray_actor() -> bool:
     """Return whether this process is one of Ray's workers."""
     ray = sys.modules.get("ray")  # a Ray worker has imported it
@@ -61,3 +36,28 @@ def in_ray_actor() -> bool:
 def in_simulation(node_config: Mapping[str, Any]) -> bool:
     """Return whether the node that this process plays is simulated, by Ray or the serial engine."""
     return node_config.get("simulation") is True or in_ray_actor()
+
+
+@contextmanager
+def environment_with(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of this process's environment meanwhile."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def resident_memory() -> float:
+    """Return the memory that this process holds at the moment, in MB."""
+    return float(psutil.Process().memory_info().rss) / 1e6
+
+
+def available_memory() -> float:
+    """Return the memory in bytes that the system could give at the moment."""
+    return float(psutil.virtual_memory().available)

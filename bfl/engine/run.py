@@ -32,6 +32,10 @@ class EngineRun:
         on_round: Called with the number, the metrics and the posterior of each round that is over.
         began: The start of its command, by the monotonic clock; None: that of the ServerApp.
         verbose: Whether its lines have all numbers.
+
+    Attributes:
+        client_threads: The threads of clients that compute in this process; None: they have their
+            own.
     """
 
     def __init__(
@@ -48,7 +52,6 @@ class EngineRun:
         self.verbose = verbose
         self.on_round = on_round
         self.client_threads: int | None = None
-        """The threads of clients that compute in this process; None: they have their own."""
         self.advice = advice
         self._fixed = bool(advice)
         self._reason = ""
@@ -83,13 +86,11 @@ class EngineRun:
             _in_progress.append(self)
         try:
             yield
-        except (KeyboardInterrupt, SystemExit) as interrupt:
-            self.end(INTERRUPTED)
-            if outermost and self.advice:
-                interrupt.add_note(self.advice)
-            raise
         except BaseException as error:
-            self.end(str(error) or repr(error))
+            interrupted = isinstance(error, KeyboardInterrupt | SystemExit)
+            self.end(INTERRUPTED if interrupted else str(error) or repr(error))
+            if interrupted and outermost and self.advice:
+                error.add_note(self.advice)
             raise
         finally:
             if outermost:

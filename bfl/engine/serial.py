@@ -11,7 +11,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from bfl.engine.flower.grid import CLIENT_RAISED, set_message_id
+from bfl.engine.flower import CLIENT_RAISED, set_message_id
 from bfl.engine.run import EngineRun
 
 
@@ -20,6 +20,7 @@ class SerialGrid(Grid):
 
     Args:
         num_supernodes: The number of nodes; node i plays partition i and keeps a context.
+        run: Flower's description of the run.
         engine_run: The run; by default a new one.
 
     Raises:
@@ -121,6 +122,5 @@ class SerialGrid(Grid):
             return self._client_app(message, self._contexts[message.metadata.dst_node_id])
         except Exception:
             # As in Flower's own engines, a client that raises is a reply with an error.
-            return Message(
-                Error(code=CLIENT_RAISED, reason=traceback.format_exc()), reply_to=message
-            )
+            error = Error(code=CLIENT_RAISED, reason=traceback.format_exc())
+            return Message(error, reply_to=message)

@@ -12,8 +12,7 @@ from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.superlink.federation import NoOpFederationManager
 
-from bfl.engine.flower import simulation
-from bfl.engine.flower.grid import grid_of, poll_interval
+from bfl.engine.flower import grid_of, poll_interval, simulation
 from bfl.engine.flower.simulation import _PoolOfRun
 from bfl.engine.run import EngineRun, run_of, runs_in_progress
 from bfl.errors import RunError

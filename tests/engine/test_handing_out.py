@@ -19,7 +19,7 @@ from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.superlink.federation import NoOpFederationManager
 from flwr.superlink.grid import InMemoryGrid
 
-from bfl.engine.flower import grid, new_run, poll_interval
+from bfl.engine.flower import new_messages, new_run, poll_interval
 from strategies.messaging import UsableReplies, exchange_with_retries
 
 
@@ -46,7 +46,7 @@ class Engine:
 
     def taken(self) -> list[int]:
         """Return the destinations of what is handed out now."""
-        return [message.metadata.dst_node_id for message in grid.new_messages(self.state)]
+        return [message.metadata.dst_node_id for message in new_messages(self.state)]
 
     def answer(self, message: Message) -> None:
         """Have a node answer what was handed out to it."""
@@ -72,7 +72,7 @@ def test_flower_takes_what_is_handed_out_as_delivered_and_the_reply_to_it() -> N
     engine = Engine(2)
     first, second = engine.nodes
     ids = engine.push([first, second])
-    handed_out = grid.new_messages(engine.state)
+    handed_out = new_messages(engine.state)
     for node in engine.nodes:
         assert engine.state.get_message_ins(node_id=node, limit=None) == []
     reply = Message(RecordDict(), reply_to=handed_out[1])
@@ -129,7 +129,7 @@ class Days(Engine):
             return push(messages)
 
         def pulled(message_ids: Iterable[str]) -> Iterable[Message]:
-            self.waiting += grid.new_messages(self.state)
+            self.waiting += new_messages(self.state)
             self.ahead += self.hours
             if self.waiting:
                 self.answer(self.waiting.pop(0))

@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from bfl.engine.flower import CLIENT_RAISED, NO_REPLY, log
-from bfl.engine.flower.grid import hand_out
+from bfl.engine.flower import CLIENT_RAISED, NO_REPLY, hand_out, log
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDERS = ("bfl", "strategies", "clients", "benchmarks", "scripts", "tests")

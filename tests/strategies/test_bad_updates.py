@@ -26,8 +26,7 @@ from small_federation import (
 import strategies
 from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.weightings import weightings
-from bfl.engine.flower import new_run
-from bfl.engine.flower.grid import set_message_id
+from bfl.engine.flower import new_run, set_message_id
 from bfl.errors import RunError
 from bfl.federation.wire import (
     ARRAYS,

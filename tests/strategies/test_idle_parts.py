@@ -13,8 +13,7 @@ from untrained import train_nothing
 
 from bfl.aggregation.defences import Defence
 from bfl.configuration.keys import Keys
-from bfl.engine.flower import new_run
-from bfl.engine.flower.grid import new_context
+from bfl.engine.flower import new_context, new_run
 from bfl.engine.serial import SerialGrid
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.posteriors import Posterior

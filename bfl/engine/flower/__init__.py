@@ -4,40 +4,42 @@ The public ``run_simulation`` gives an app no run configuration; what Flower's o
 until 1.26 does. All that this project takes from Flower outside ``flwr.app``, ``flwr.serverapp``
 and ``flwr.clientapp`` is taken in this folder; ``tests/engine/test_private_parts.py`` names each
 part, and the next release fails there first.
+
+Here are Flower's grid in memory, for a run that can be ended, its messages, runs, errors and log;
+``app`` and ``simulation`` make runs.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
-from bfl.engine.flower.grid import (
-    CLIENT_RAISED,
-    NO_REPLY,
-    is_simulation,
-    log,
-    new_run,
-    poll_interval,
-)
-from bfl.engine.flower.replies import Replies, UnusableReplyError
+import importlib
+import logging
+import secrets
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bfl.engine.flower.app import OWN_SERVER, FlowerApp, Values, run_serially
     from bfl.engine.flower.simulation import RayEngine
+    from bfl.engine.run import EngineRun
 
-__all__ = [
-    "CLIENT_RAISED",
-    "NO_REPLY",
-    "OWN_SERVER",
-    "FlowerApp",
-    "RayEngine",
-    "Replies",
-    "UnusableReplyError",
-    "Values",
-    "is_simulation",
-    "log",
-    "new_run",
-    "poll_interval",
-    "run_serially",
-]
+__all__ = ["OWN_SERVER", "FlowerApp", "RayEngine", "Values", "run_serially"]
+
+NO_REPLY, CLIENT_RAISED = 0, 2
+"""Flower's ErrorCode.UNKNOWN and ErrorCode.CLIENT_APP_RAISED_EXCEPTION."""
+
+IN_MEMORY_INTERVAL = 0.005
+"""Seconds between looks for replies in memory. With Flower's 0.1 s, half of a round of ten small
+clients would be waiting."""
+
+HANDING_OUT = (0.005, 0.025)
+"""Seconds between looks for messages to hand out: after the last ones, and after a long time."""
+
+log = logging.getLogger("flwr").log
+"""Flower's log."""
 
 
 def __getattr__(name: str) -> Any:
@@ -45,4 +47,132 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     module = "simulation" if name == "RayEngine" else "app"
-    return getattr(import_module(f"{__name__}.{module}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+
+
+def is_simulation(grid: Any) -> bool:
+    """Return whether the nodes of a grid are simulated, by Flower's engine or by the serial one."""
+    serial = sys.modules.get("bfl.engine.serial")
+    return _is_in_memory(grid) or (serial is not None and isinstance(grid, serial.SerialGrid))
+
+
+def poll_interval(grid: Any) -> float:
+    """Return how many seconds to wait between looks for replies."""
+    if _is_in_memory(grid):
+        return IN_MEMORY_INTERVAL
+    return float(getattr(grid, "pull_interval", 0.05))
+
+
+def _is_in_memory(grid: Any) -> bool:
+    flower = sys.modules.get("flwr.superlink.grid.inmemory_grid")
+    return flower is not None and isinstance(grid, flower.InMemoryGrid)
+
+
+def new_run(overrides: Mapping[str, Any]) -> Any:
+    """Return Flower's description of a new run, and make it this process's run.
+
+    Flower's messages take their sender and run from what is set here.
+    """
+    from flwr.common.constant import SUPERLINK_NODE_ID
+    from flwr.supercore.constant import NOOP_FEDERATION_ID
+    from flwr.supercore.run import Run
+    from flwr.supercore.task_identity import TaskIdentity
+
+    run = Run.create_empty(run_id=secrets.randbits(64))
+    run.primary_task_id = secrets.randbits(64)
+    run.federation_id = NOOP_FEDERATION_ID
+    run.override_config = dict(overrides)
+    TaskIdentity.task_id = 1
+    TaskIdentity.run_id = run.run_id
+    TaskIdentity.node_id = SUPERLINK_NODE_ID
+    return run
+
+
+def new_context(run_id: int, values: Mapping[str, Any]) -> Any:
+    """Return the context of a ServerApp."""
+    from flwr.app import Context, RecordDict
+
+    return Context(
+        run_id=run_id, node_id=0, node_config={}, state=RecordDict(), run_config=dict(values)
+    )
+
+
+def set_message_id(message: Any, message_id: str) -> None:
+    """Give a message its id, as Flower's grids do: its metadata has no setter for it."""
+    message.metadata.__dict__["_message_id"] = message_id
+
+
+@contextmanager
+def exchanged(module: Any, name: str, ours: Any) -> Iterator[None]:
+    """Replace an attribute of one of Flower's modules meanwhile."""
+    before = getattr(module, name)
+    setattr(module, name, ours)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
+def grid_of(engine_run: EngineRun) -> AbstractContextManager[None]:
+    """Have Flower's simulation give its ServerApp a grid that raises when the run has ended."""
+    from flwr.superlink.grid import InMemoryGrid
+
+    # The package has a function of the module's name.
+    simulation: Any = importlib.import_module("flwr.simulation.run_simulation")
+
+    class RunGrid(InMemoryGrid):
+        """Flower's grid in memory, for one run."""
+
+        def __init__(self, state_factory: Any, *arguments: Any) -> None:
+            super().__init__(state_factory, *arguments)
+            self.engine_run = engine_run
+
+        def get_node_ids(self) -> Iterable[int]:
+            engine_run.raise_if_ended()
+            return super().get_node_ids()
+
+        def push_messages(self, messages: Iterable[Any]) -> Iterable[str]:
+            engine_run.raise_if_ended()
+            return super().push_messages(messages)
+
+        def pull_messages(self, *ids: Any, **named_ids: Any) -> Iterable[Any]:
+            replies = super().pull_messages(*ids, **named_ids)
+            # Those of a run that has been ended may be of clients that were ended with it.
+            engine_run.raise_if_ended()
+            return replies
+
+    return exchanged(simulation, "InMemoryGrid", RunGrid)
+
+
+def handed_out_at_once() -> AbstractContextManager[None]:
+    """Have Flower's engine hand out a round's messages in time proportional to their number.
+
+    Its own loop goes through all unanswered messages for each node, under the lock that everything
+    else needs: from some hundred clients on the actors wait for it.
+    """
+    from flwr.server.superlink.fleet.vce import vce_api
+
+    return exchanged(vce_api, "add_messages_to_queue", hand_out)
+
+
+def hand_out(state: Any, queue: Any, nodes_mapping: Mapping[int, int], f_stop: Any) -> None:
+    """Put new messages into the queue of the engine's workers until the run stops."""
+    shortest, longest = HANDING_OUT
+    pause = shortest
+    while not f_stop.is_set():
+        new = new_messages(state)
+        for message in new:
+            queue.put(message)
+        pause = shortest if new else min(pause * 1.02, longest)
+        f_stop.wait(pause)
+
+
+def new_messages(state: Any) -> list[Any]:
+    """Return the messages that have not been handed out, and mark them as Flower does."""
+    with state.lock:
+        # All are handed out at once, so the new ones are at the end.
+        newest_first = reversed(state.message_ins_store.values())
+        new = list(takewhile(lambda m: not m.metadata.delivered_at, newest_first))[::-1]
+        for message in new:
+            message.metadata.delivered_at = datetime.now(UTC).isoformat()
+    return new

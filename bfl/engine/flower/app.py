@@ -18,7 +18,7 @@ from bfl.configuration import unset_values
 from bfl.configuration.messages import unknown_key
 from bfl.configuration.pairs import format_pairs, parse_pairs
 from bfl.configuration.sources import flatten, read_toml
-from bfl.engine.flower.grid import new_context, new_run
+from bfl.engine.flower import new_context, new_run
 from bfl.engine.resources import cpus_of_this_process, environment_with
 from bfl.engine.run import EngineRun
 from bfl.errors import ConfigurationError
@@ -66,15 +66,10 @@ class FlowerApp:
                 f"--app {folder}: {path} has no [tool.flwr.app.components] with serverapp and "
                 "clientapp"
             )
+        server, client = components["serverapp"], components["clientapp"]
         declared = flatten(table.get("config", {}))
-        own = unset_values() if components["serverapp"] == OWN_SERVER else {}
-        return cls(
-            folder=folder.resolve(),
-            server=components["serverapp"],
-            client=components["clientapp"],
-            defaults={**own, **declared},
-            declared=declared,
-        )
+        unset = unset_values() if server == OWN_SERVER else {}
+        return cls(folder.resolve(), server, client, {**unset, **declared}, declared)
 
     @classmethod
     def own(cls) -> FlowerApp:
@@ -83,17 +78,27 @@ class FlowerApp:
 
     def run_config(self, overrides: Mapping[str, Any]) -> Values:
         """Return the run configuration: the app's defaults with some values overridden."""
-        known = dict(self.defaults)
-        if self.server == OWN_SERVER:
+        known, own = dict(self.defaults), self.server == OWN_SERVER
+        if own:
             # User-defined parts bring keys of their own.
             load_plugins(named_plugins(overrides))
             known = {**unset_values(), **known}
         for key in overrides:
             if key not in known:
-                own, file = self.server == OWN_SERVER, self.folder / "pyproject.toml"
+                file = self.folder / "pyproject.toml"
                 declared = "" if own else f" (declared: [tool.flwr.app.config] of {file})"
                 raise ConfigurationError(f"{unknown_key(key, known)}{declared}")
         return {**known, **overrides}
+
+    def for_flwr_run(self, overrides: Mapping[str, Any]) -> Values:
+        """Return overrides that Flower itself takes: keys that it does not know go into a text."""
+        self.run_config(overrides)
+        undeclared = {k: v for k, v in overrides.items() if k not in self.declared}
+        taken = {k: v for k, v in overrides.items() if k in self.declared}
+        if undeclared:
+            text = str(taken.get(SETTINGS, ""))
+            taken[SETTINGS] = format_pairs({**parse_pairs(text), **undeclared})
+        return taken
 
     def load_server(self) -> Any:
         """Return the ServerApp, loaded by its name as the library imports no server.
@@ -107,26 +112,24 @@ class FlowerApp:
         return self._load(self.client)
 
     def _load(self, name: str) -> Any:
-        self.make_importable()
+        self._make_importable()
         try:
             return pkgutil.resolve_name(name)
         except (ValueError, AttributeError) as error:
             raise ConfigurationError(f"--app {self.folder}: {name}: {error}") from error
 
-    def make_importable(self) -> None:
-        """Put the app's folder first on the path, as Flower does."""
+    def _make_importable(self) -> None:
         if str(self.folder) not in sys.path:
             sys.path.insert(0, str(self.folder))
 
-    def for_flwr_run(self, overrides: Mapping[str, Any]) -> Values:
-        """Return overrides that Flower itself takes: keys that it does not know go into a text."""
-        self.run_config(overrides)
-        undeclared = {k: v for k, v in overrides.items() if k not in self.declared}
-        taken = {k: v for k, v in overrides.items() if k in self.declared}
-        if undeclared:
-            text = str(taken.get(SETTINGS, ""))
-            taken[SETTINGS] = format_pairs({**parse_pairs(text), **undeclared})
-        return taken
+    def prepare(self, verbose: bool) -> None:
+        """Make the app's packages importable here, hence in actors, and set Flower's log level."""
+        self._make_importable()
+        # Failures are reported by the strategy, with the client and the round, and once.
+        level = logging.DEBUG if verbose else logging.CRITICAL
+        for handler in logging.getLogger("flwr").handlers:
+            handler.setLevel(level)
+        logging.getLogger("ray").setLevel(level)
 
 
 def own_folder() -> Path:
@@ -150,16 +153,6 @@ def bundled(folder: Path) -> Iterator[Path]:
         for name in ("bfl", "strategies", "clients"):
             shutil.copytree(package.parent / name, app / name, ignore=ignored)
         yield app
-
-
-def prepare(app: FlowerApp, verbose: bool) -> None:
-    """Make the app's packages importable here, hence in the actors, and set Flower's log level."""
-    app.make_importable()
-    # Failures are reported by the strategy, with the client and the round, and once.
-    level = logging.DEBUG if verbose else logging.CRITICAL
-    for handler in logging.getLogger("flwr").handlers:
-        handler.setLevel(level)
-    logging.getLogger("ray").setLevel(level)
 
 
 def client_resources(backend_config: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,9 +179,8 @@ def run_serially(
     from bfl.engine.serial import SerialGrid
     from bfl.keras import configured_threads
 
-    prepare(app, verbose=False)
-    cpus = str(client_resources(backend_config)["num_cpus"])
-    with environment_with({"BFL_CPUS": cpus}):
+    app.prepare(verbose=False)
+    with environment_with({"BFL_CPUS": str(client_resources(backend_config)["num_cpus"])}):
         values = app.run_config(overrides)
         run = new_run(overrides)
         client_app, server_app = app.load_client(), app.load_server()

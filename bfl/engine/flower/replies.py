@@ -12,12 +12,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
-from bfl.engine.flower.grid import set_message_id
+from bfl.engine.flower import set_message_id
 
 if TYPE_CHECKING:
     from flwr.app import Message
@@ -78,109 +77,6 @@ class Replies:
         return arrivals
 
 
-@dataclass
-class _Reply:
-    """A reply that is announced.
-
-    Attributes:
-        answers: The id of the message that it answers, as the SuperLink has checked.
-        pieces: The ids of its pieces, the message itself first, which is uploaded last.
-        pull: Returns the bytes of a piece, or raises as Flower does.
-        confirm: Lets the SuperLink forget the reply.
-        most_bytes: See ``Replies.look``.
-        patience: See ``Replies.look``.
-    """
-
-    answers: str
-    pieces: Sequence[str]
-    pull: Callable[[str], bytes]
-    confirm: Callable[[], Any]
-    most_bytes: int
-    patience: float
-
-    def __post_init__(self) -> None:
-        self._begun = time.monotonic()
-        self._pulled: dict[str, bytes] = {}
-        self._bytes, self._counting = 0, Lock()
-
-    def complete(self, until: float) -> bool:
-        """Pull what is there, until a time of the monotonic clock; return whether that is all."""
-        from flwr.supercore.inflatable import inflatable_utils as flower
-
-        waits = Event()
-
-        def pull(piece: str) -> bytes:
-            if waits.is_set() or self._bytes > self.most_bytes or time.monotonic() > until:
-                return b""
-            try:
-                content = self.pull(piece)
-            except flower.ObjectUnavailableError:
-                waits.set()
-                return b""
-            with self._counting:
-                self._bytes += len(content)
-            self._pulled[piece] = content
-            return content
-
-        first, *others = (i for i in self.pieces if i not in self._pulled)
-        try:
-            # As long as one is waited for, no threads are started.
-            pull(first)
-            if not waits.is_set():
-                flower.pull_objects(others, pull)
-        except flower.ObjectPullError as error:
-            raise UnusableReplyError(f"its reply is not to be had: {error}") from error
-        if self._bytes > self.most_bytes:
-            raise self._too_large()
-        if len(self._pulled) == len(self.pieces):
-            return True
-        if time.monotonic() - self._begun > self.patience:
-            raise UnusableReplyError(
-                f"its reply was announced, and has not come whole for {self.patience:g} s "
-                "(client-timeout)"
-            )
-        return False
-
-    def message(self) -> Message:
-        """Return the message that all pieces make."""
-        from flwr.app import Message
-        from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
-
-        self.confirm()
-        try:
-            if _array_bytes(self._pulled) > self.most_bytes:
-                raise self._too_large()
-            reply: Any = inflate_object_from_contents(self.pieces[0], self._pulled)
-            if not isinstance(reply, Message):
-                raise TypeError(f"it is of type {type(reply).__name__}")
-        except UnusableReplyError:
-            raise
-        except Exception as error:  # whatever Flower makes of bytes that a client has chosen
-            reason = f"{type(error).__name__}: {error}"[:LONGEST_REASON]
-            raise UnusableReplyError(f"its reply is no message of Flower's: {reason}") from error
-        if reply.metadata.reply_to_message_id != self.answers:
-            raise UnusableReplyError("its reply says that it answers another message")
-        set_message_id(reply, self.pieces[0])
-        return reply
-
-    def _too_large(self) -> UnusableReplyError:
-        return UnusableReplyError(
-            f"its reply has more than {self.most_bytes:,} bytes, the most of a reply here"
-        )
-
-
-def _array_bytes(pieces: Mapping[str, bytes]) -> int:
-    """Return how many bytes the arrays have that pieces make: one may name a piece many times."""
-    size = 0
-    for content in pieces.values():
-        if content.startswith(b"Array "):
-            head, _, body = content.partition(b"\0")
-            children = head.decode().split(" ")[1].split(",")
-            named = Counter[int](json.loads(body)["arraychunk_ids"])
-            size += sum(len(pieces[children[at]]) * times for at, times in named.items())
-    return size
-
-
 def _announced(
     grid: Any, message_ids: Sequence[str], most_bytes: int, patience: float
 ) -> dict[str, _Reply]:
@@ -207,3 +103,106 @@ def _announced(
         confirm = partial(flower.ConfirmMessageReceived, confirmation)
         replies[answers] = _Reply(answers, pieces, pull, confirm, most_bytes, patience)
     return replies
+
+
+class _Reply:
+    """A reply that is announced.
+
+    Args:
+        answers: The id of the message that it answers, as the SuperLink has checked.
+        pieces: The ids of its pieces, the message itself first, which is uploaded last.
+        pull: Returns the bytes of a piece, or raises as Flower does.
+        confirm: Lets the SuperLink forget the reply.
+    """
+
+    def __init__(
+        self,
+        answers: str,
+        pieces: Sequence[str],
+        pull: Callable[[str], bytes],
+        confirm: Callable[[], Any],
+        most_bytes: int,
+        patience: float,
+    ) -> None:
+        self._answers, self._pieces = answers, pieces
+        self._pull, self._confirm = pull, confirm
+        self._most_bytes, self._patience = most_bytes, patience
+        self._began = time.monotonic()
+        self._pulled: dict[str, bytes] = {}
+        self._bytes, self._counting = 0, Lock()
+
+    def complete(self, until: float) -> bool:
+        """Pull what is there, until a time of the monotonic clock; return whether that is all."""
+        from flwr.supercore.inflatable import inflatable_utils as flower
+
+        waits = Event()
+
+        def pull(piece: str) -> bytes:
+            if waits.is_set() or self._bytes > self._most_bytes or time.monotonic() > until:
+                return b""
+            try:
+                content = self._pull(piece)
+            except flower.ObjectUnavailableError:
+                waits.set()
+                return b""
+            with self._counting:
+                self._bytes += len(content)
+            self._pulled[piece] = content
+            return content
+
+        first, *others = (i for i in self._pieces if i not in self._pulled)
+        try:
+            # As long as one is waited for, no threads are started.
+            pull(first)
+            if not waits.is_set():
+                flower.pull_objects(others, pull)
+        except flower.ObjectPullError as error:
+            raise UnusableReplyError(f"its reply is not to be had: {error}") from error
+        self._check_bytes(self._bytes)
+        if len(self._pulled) == len(self._pieces):
+            return True
+        if time.monotonic() - self._began > self._patience:
+            raise UnusableReplyError(
+                f"its reply was announced, and has not come whole for {self._patience:g} s "
+                "(client-timeout)"
+            )
+        return False
+
+    def message(self) -> Message:
+        """Return the message that all pieces make."""
+        from flwr.app import Message
+        from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+
+        self._confirm()
+        try:
+            self._check_bytes(_array_bytes(self._pulled))
+            reply: Any = inflate_object_from_contents(self._pieces[0], self._pulled)
+            if not isinstance(reply, Message):
+                raise TypeError(f"it is of type {type(reply).__name__}")
+        except UnusableReplyError:
+            raise
+        except Exception as error:  # whatever Flower makes of bytes that a client has chosen
+            reason = f"{type(error).__name__}: {error}"[:LONGEST_REASON]
+            raise UnusableReplyError(f"its reply is no message of Flower's: {reason}") from error
+        if reply.metadata.reply_to_message_id != self._answers:
+            raise UnusableReplyError("its reply says that it answers another message")
+        set_message_id(reply, self._pieces[0])
+        return reply
+
+    def _check_bytes(self, size: int) -> None:
+        if size > self._most_bytes:
+            raise UnusableReplyError(
+                f"its reply has more than {self._most_bytes:,} bytes, the most of a reply here"
+            )
+
+
+def _array_bytes(pieces: Mapping[str, bytes]) -> int:
+    """Return how many bytes the arrays have that pieces make: one may name a piece many times."""
+    size = 0
+    for content in pieces.values():
+        if content.startswith(b"Array "):
+            head, _, body = content.partition(b"\0")
+            children = head.decode().split(" ")[1].split(",")
+            named = Counter[int](json.loads(body)["arraychunk_ids"])
+            size += sum(len(pieces[children[at]]) * times for at, times in named.items())
+    return size

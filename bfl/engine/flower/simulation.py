@@ -12,33 +12,17 @@ from functools import partial
 from typing import Any
 
 from bfl.engine import ray_cluster
-from bfl.engine.flower.app import FlowerApp, client_resources, prepare
-from bfl.engine.flower.grid import exchanged, grid_of, handed_out_at_once, new_context, new_run
+from bfl.engine.flower import exchanged, grid_of, handed_out_at_once, new_context, new_run
+from bfl.engine.flower.app import FlowerApp, client_resources
 from bfl.engine.run import EngineRun
 from bfl.errors import RunError
 
 INTERRUPTED_THREADS, FAILED_THREADS = 3.0, 60.0
 """Seconds that the threads of an interrupted and of a failed run have to end: it may evaluate."""
 
-
-@contextmanager
-def _threads_ended() -> Iterator[None]:
-    """Wait, after a run that has not gone well, until the threads that it started have ended."""
-    before = set(threading.enumerate())
-    limit = 0.0
-    try:
-        yield
-    except KeyboardInterrupt:
-        limit = INTERRUPTED_THREADS
-        raise
-    except BaseException:
-        limit = FAILED_THREADS
-        raise
-    finally:
-        deadline = time.monotonic() + limit
-        for thread in threading.enumerate() if limit else ():
-            if thread not in before and not thread.daemon:
-                thread.join(max(0.0, deadline - time.monotonic()))
+SHORTEST_LOOK, LOOKING, LOOKING_SHARE = 0.001, 0.2, 0.02
+"""The pause between two looks for an actor's result: seconds at least and at most, and the share
+of the time that it has been waited for."""
 
 
 class RayEngine:
@@ -80,20 +64,19 @@ class RayEngine:
         self._death = ""
 
     def __enter__(self) -> RayEngine:
-        prepare(self.app, self.verbose)
+        self.app.prepare(self.verbose)
         try:
             ray_cluster.connect(self._config["init_args"], self._died)
             resources = self._config["client_resources"]
             ray_cluster.check_fit(resources)
             with without_tensorflow():
                 from flwr.simulation.ray_transport.ray_actor import BasicActorPool, ClientAppActor
+            # Actors import what clients need while the server starts.
+            warm_up = partial(_warm_up, self.app.client.partition(":")[0])
             self._pool = BasicActorPool(
                 actor_type=ClientAppActor,
                 client_resources=dict(resources),
-                # Actors import what clients need while the server starts.
-                actor_kwargs={
-                    "on_actor_init_fn": partial(_warm_up, self.app.client.partition(":")[0])
-                },
+                actor_kwargs={"on_actor_init_fn": warm_up},
             )
             self._pool.add_actors_to_pool(min(self._pool.actors_capacity, self._most_clients))
             self._actors = list(self._pool.pool)
@@ -141,27 +124,20 @@ class RayEngine:
                 reused_pool(self._pool, engine_run),
                 grid_of(engine_run),
                 handed_out_at_once(),
+                _failures_of_engine(),
             ):
-                try:
-                    _run_simulation(
-                        num_supernodes=num_supernodes,
-                        exit_event=EventType.PYTHON_API_RUN_SIMULATION_LEAVE,
-                        server_app_attr=self.app.server,
-                        client_app_attr=self.app.client,
-                        server_app_context=new_context(run.run_id, self.app.run_config(overrides)),
-                        backend_config=dict(self._config),
-                        app_dir=str(self.app.folder),
-                        is_app=True,
-                        run=run,
-                        verbose_logging=self.verbose,
-                    )
-                except RuntimeError as error:
-                    if "Ending simulation" not in str(error):
-                        raise
-                    root: BaseException = error
-                    while root.__cause__ is not None:
-                        root = root.__cause__
-                    raise RunError(f"Flower's simulation engine failed: {root}") from error
+                _run_simulation(
+                    num_supernodes=num_supernodes,
+                    exit_event=EventType.PYTHON_API_RUN_SIMULATION_LEAVE,
+                    server_app_attr=self.app.server,
+                    client_app_attr=self.app.client,
+                    server_app_context=new_context(run.run_id, self.app.run_config(overrides)),
+                    backend_config=dict(self._config),
+                    app_dir=str(self.app.folder),
+                    is_app=True,
+                    run=run,
+                    verbose_logging=self.verbose,
+                )
         finally:
             self._run = None
 
@@ -174,9 +150,15 @@ class RayEngine:
             print("\n  ".join(lines), file=sys.stderr, flush=True)
 
 
-SHORTEST_LOOK, LOOKING, LOOKING_SHARE = 0.001, 0.2, 0.02
-"""The pause between two looks for an actor's result: seconds at least and at most, and the share
-of the time that it has been waited for."""
+@contextmanager
+def _failures_of_engine() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        if "Ending simulation" not in str(error):
+            raise
+        reason = ray_cluster.root_cause(error)
+        raise RunError(f"Flower's simulation engine failed: {reason}") from error
 
 
 def _warm_up(client_module: str) -> None:
@@ -184,6 +166,21 @@ def _warm_up(client_module: str) -> None:
     with suppress(Exception):
         importlib.import_module("bfl.keras")
         importlib.import_module(client_module)
+
+
+@contextmanager
+def _threads_ended() -> Iterator[None]:
+    """Wait, after a run that has not gone well, until the threads that it started have ended."""
+    before = set(threading.enumerate())
+    try:
+        yield
+    except BaseException as error:
+        interrupted = isinstance(error, KeyboardInterrupt)
+        deadline = time.monotonic() + (INTERRUPTED_THREADS if interrupted else FAILED_THREADS)
+        for thread in set(threading.enumerate()) - before:
+            if not thread.daemon:
+                thread.join(max(0.0, deadline - time.monotonic()))
+        raise
 
 
 def reused_pool(pool: Any, engine_run: EngineRun) -> AbstractContextManager[None]:

@@ -70,13 +70,12 @@ class Tasks:
 
     def __init__(self, port: NodePort, secret: bytes) -> None:
         self._port = port
-        self._client = self._calling(
-            SuperExecAuthHttpInterceptor(
-                master_secret=secret, protected_methods=frozenset({ACQUIRE})
-            )
+        acquires = frozenset({ACQUIRE})
+        self._client = self._client_with(
+            SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=acquires)
         )
 
-    def _calling(self, proof: Any) -> RuntimeHttpClient:
+    def _client_with(self, proof: Any) -> RuntimeHttpClient:
         return RuntimeHttpClient.from_server_address(
             server_address=self._port.address,
             insecure=False,
@@ -86,17 +85,16 @@ class Tasks:
 
     def next(self) -> Task | None:
         """Return the next task; None if there is none, or if the SuperNode is not there (yet)."""
+        request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
         try:
-            answer = self._client.AcquireTask(
-                AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
-            )
+            answer = self._client.AcquireTask(request)
         except httpx.TransportError:
             return None
         return Task(answer.token, answer.task.fab_hash) if answer.token else None
 
     def close(self, task: Task) -> None:
         """End a task that the SuperNode itself has given up: no answer is expected of it."""
-        client = self._calling(RuntimeTokenHttpInterceptor(task.token))
+        client = self._client_with(RuntimeTokenHttpInterceptor(task.token))
         # Whatever it says: it forgets a task by itself that nobody plays.
         with suppress(httpx.HTTPError):
             client.PushTaskOutput(
@@ -133,10 +131,7 @@ class WarmWorker(StoppedWhenLeft):
         self._bundle = ""
 
     def play(
-        self,
-        task: Task,
-        meanwhile: Callable[[], None],
-        tasks: Tasks | None = None,
+        self, task: Task, meanwhile: Callable[[], None], tasks: Tasks | None = None
     ) -> Task | None:
         """Play a task to its end; return the next one if it has come in the meantime.
 
@@ -147,35 +142,14 @@ class WarmWorker(StoppedWhenLeft):
             tasks: The SuperNode's tasks; if there is a next one already, this one has a few seconds
                 left, and is closed.
         """
-        after: Task | None = None
-        if self._process is not None and (
-            self._process.poll() is not None or self._bundle != task.bundle
-        ):
-            self.stop()
-        if self._process is None:
-            self._process = subprocess.Popen(
-                # -P: not the folder of the file, whose modules have names that an app may use.
-                with_parent(
-                    *(sys.executable, "-P"),
-                    *(WORKER, self._port.address, self._port.authority),
-                    *self._bundles,
-                ),
-                cwd=self._work,
-                env=self._environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-        process = self._process
-        self._bundle = task.bundle
+        process = self._process_for(task)
         stdin, stdout = _pipes(process)
+        after: Task | None = None
         deadline = time.monotonic() + self._timeout
         try:
             stdin.write(f"{task.token}\n")
             stdin.flush()
-            while not select.select(
-                [stdout], [], [], max(0.0, min(1.0, deadline - time.monotonic()))
-            )[0]:
+            while not select.select([stdout], [], [], _seconds_until(deadline))[0]:
                 meanwhile()
                 if tasks and after is None and (after := tasks.next()):
                     deadline = min(deadline, time.monotonic() + GIVEN_UP_PATIENCE)
@@ -206,6 +180,26 @@ class WarmWorker(StoppedWhenLeft):
             self.stop()
         return after
 
+    def _process_for(self, task: Task) -> subprocess.Popen[str]:
+        """Return the worker, a new one if that has died or another bundle's code is its own."""
+        process = self._process
+        if process is not None and (process.poll() is not None or self._bundle != task.bundle):
+            self.stop()
+        if self._process is None:
+            port = self._port
+            # -P: not the folder of the file, whose modules have names that an app may use.
+            worker = (sys.executable, "-P", WORKER, port.address, port.authority)
+            self._process = subprocess.Popen(
+                with_parent(*worker, *self._bundles),
+                cwd=self._work,
+                env=self._environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            self._bundle = task.bundle
+        return self._process
+
     def stop(self) -> None:
         """End the worker, if there is one."""
         process, self._process = self._process, None
@@ -220,6 +214,11 @@ class WarmWorker(StoppedWhenLeft):
         for stream in _pipes(process):
             with suppress(BrokenPipeError):
                 stream.close()
+
+
+def _seconds_until(deadline: float) -> float:
+    """Return the seconds until a time of the monotonic clock, at most 1."""
+    return max(0.0, min(1.0, deadline - time.monotonic()))
 
 
 def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
