@@ -87,7 +87,7 @@ def test_a_run_killed_before_a_file_is_there_is_not_finished(
     # Drawn figures take seconds.
     monkeypatch.setattr(
         "strategies.application.final_evaluation.draw_all",
-        lambda f: [f.write_figure("any.png", b"figure")],
+        lambda f: [f.write("figures/any.png", b"figure")],
     )
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", killed)

@@ -539,10 +539,6 @@ class RunFolder(Files):
             )
             return predictions, found["targets"]
 
-    def write_figure(self, name: str, image: bytes) -> Path:
-        """Write a file into ``figures/`` and return its path."""
-        return self.write(f"{FIGURES}/{name}", image)
-
 
 def _as_toml(config: Mapping[str, Any]) -> bytes:
     return tomli_w.dumps({k: v for k, v in plain(config).items() if v is not None}).encode()

@@ -19,7 +19,7 @@ from bfl.evaluation.prediction import PredictionStatistics
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results import RunFolder, table, write_evaluation
 from bfl.experiments.results.figures import draw_all, figures, style
-from bfl.experiments.results.figures.federation import measured_by_clients
+from bfl.experiments.results.figures.rounds import measured_by_clients
 from bfl.experiments.results.figures.style import COLORS, INK, drawable, names_of_classes
 from bfl.experiments.results.run_folder import CORRUPTIONS, PREDICTED_NUMBERS, PREDICTIONS
 from bfl.experiments.results.summary import (

@@ -263,7 +263,7 @@ def test_only_its_owner_may_read_a_runs_files(folder):
     folder.append_round({"round": 1})
     folder.append_text("refusals.txt", "client 1")
     folder.write_posterior(MANIFEST.initial_posterior(0, 0.1), MANIFEST)
-    folder.write_figure("a.png", b"image")
+    folder.write("figures/a.png", b"image")
     run_key(folder.path)
     with locked(folder.path):
         pass
@@ -301,7 +301,7 @@ def test_nothing_is_written_through_a_link(folder, tmp_path):
     for name in ("rounds.jsonl", "refusals.txt", "run.lock", "metrics.json"):
         (folder.path / name).symlink_to(mine / "notes")
     for act in (
-        lambda: folder.write_figure("a.png", b"figure"),
+        lambda: folder.write("figures/a.png", b"figure"),
         lambda: folder.append_text("refusals.txt", "x"),
     ):
         with pytest.raises(RunError):

@@ -57,7 +57,7 @@ def interrupted_run(place: Path) -> RunFolder:
 def finished_run(place: Path) -> RunFolder:
     folder = interrupted_run(place)
     folder.write_posterior(posterior_of(ROUNDS), Manifest(()))
-    folder.write_figure("learning-curve.png", b"image")
+    folder.write("figures/learning-curve.png", b"image")
     folder.append_warning("final evaluation: the posterior is narrow")
     folder.write_metrics({"accuracy": 0.9})
     return folder

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from types import new_class
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from bfl.experiments.results.figures.style import image_of, styled
+from bfl.experiments.results.figures.style import image_of, set_title, styled
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.registry import Component, Registry
 
@@ -15,11 +17,7 @@ if TYPE_CHECKING:
 
 
 class Figure(Component):
-    """A figure of a run, saved in ``figures/``.
-
-    Attributes:
-        needs: A file that the figure needs; empty: ``compose`` checks for its data.
-    """
+    """A figure of a run, saved in ``figures/``; ``needs`` is a file without which there is none."""
 
     needs: ClassVar[str] = ""
 
@@ -43,6 +41,30 @@ class Figure(Component):
 
 figures: Registry[Figure] = Registry("figure", "bfl.experiments.results.figures")
 
+Drawing = Callable[[RunFolder], "tuple[MatplotlibFigure, str] | None"]
+"""A function that returns the figure of a run and its title, or None if the run lacks its data."""
+
+
+def register_figure(name: str, needs: str = "") -> Callable[[Drawing], Drawing]:
+    """Register a function as a figure, whose description is the function's docstring."""
+
+    def register(drawing: Drawing) -> Drawing:
+        def compose(_: Figure, folder: RunFolder) -> MatplotlibFigure | None:
+            drawn = drawing(folder)
+            if drawn is None:
+                return None
+            set_title(*drawn, folder)
+            return drawn[0]
+
+        members: dict[str, Any] = {"needs": needs, "compose": compose}
+        members |= {"__doc__": drawing.__doc__, "__module__": drawing.__module__}
+        figures.register(name)(
+            new_class(name, (Figure,), exec_body=lambda own: own.update(members))
+        )
+        return drawing
+
+    return register
+
 
 def draw_all(folder: RunFolder, kind: str = "") -> list[Path]:
     """Draw every figure for which the run has data, and return the files; same data, same bytes.
@@ -53,7 +75,7 @@ def draw_all(folder: RunFolder, kind: str = "") -> list[Path]:
     settings = folder.config({})
     kind = kind or str(settings.get("figures", "png"))
     for name in figures.names() if kind != "none" else ():
-        figure = figures.create(name, settings).draw(folder)
-        if figure is not None:
-            written.append(folder.write_figure(f"{name}.{kind}", image_of(figure, kind)))
+        drawn = figures.create(name, settings).draw(folder)
+        if drawn is not None:
+            written.append(folder.write(f"figures/{name}.{kind}", image_of(drawn, kind)))
     return written

@@ -1,20 +1,22 @@
-"""Figures of the final predictions of classes and of numbers."""
+"""Figures of the final predictions of classes and of numbers, and of test and foreign images."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bfl.data.images import as_type
 from bfl.evaluation.metrics.expected_calibration_error import ExpectedCalibrationError
 from bfl.evaluation.metrics.scores import wilson_interval
 from bfl.evaluation.regression import LEVEL, SQUARED
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results import run_folder
-from bfl.experiments.results.figures import Figure, figures, style
+from bfl.experiments.results.figures import register_figure, style
 from bfl.experiments.results.figures.style import COLORS, FAINT, INK
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.summary import BY, METRICS, QUANTILES, Examples, read_examples
 from bfl.experiments.results.table import auroc
 from bfl.texts import counted
 
@@ -22,50 +24,40 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as MatplotlibFigure
 
-WRITTEN = 20
-"""The most classes with numbers in the cells."""
+ACCURACY, LIKELIHOOD = "accuracy", "negative-log-likelihood"
+
+DIAGONAL: dict[str, Any] = {"color": INK, "linewidth": 1.0, "linestyle": "--"}
+
+RIGHT_OR_WRONG = (("right", COLORS[0]), ("wrong", COLORS[1]))
 
 
-@figures.register("confusion-matrix")
-class ConfusionMatrix(Figure):
+@register_figure("confusion-matrix", needs=run_folder.PREDICTED_CLASSES)
+def confusion_matrix(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
     """Test examples by true and predicted class; the colour is the share of the true class.
 
     Reference:
         Kohavi and Provost (1998), "Glossary of terms", Machine Learning 30.
     """
-
-    needs = run_folder.PREDICTED_CLASSES
-
-    def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
-        """Return the figure."""
-        predictions, labels = folder.predictions()
-        counts = np.zeros((predictions.classes, predictions.classes), np.int64)
-        np.add.at(counts, (labels, predictions.predicted), 1)
-        of_class = counts.sum(axis=1, keepdims=True)
-        share = counts / np.maximum(of_class, 1)
-        names = style.names_of_classes(style.class_names(folder))
-        # Long names take their room beside the cells and below them.
-        side = 2.2 + min(8.0, 0.42 * len(counts)) + 0.06 * max(map(len, names), default=0)
-        figure = style.new_figure(max(side + 0.9, 4.6), max(side, 3.6))
-        axes = figure.subplots()
-        image = axes.imshow(share, cmap="Blues", vmin=0.0, vmax=1.0, interpolation="nearest")
-        axes.grid(visible=False)
-        axes.set_xlabel("predicted class")
-        axes.set_ylabel("true class")
-        for axis in (axes.xaxis, axes.yaxis):
-            style.name_ticks(axis, names, len(counts))
-        if len(counts) <= WRITTEN:
-            style.write_counts(axes, counts, share > 0.5)
-        bar = figure.colorbar(image, label="share of the true class (%)")
-        style.percent_axis(bar.ax.yaxis)
-        right = int(np.trace(counts))
-        title = f"Confusion matrix · {right:,} of {counts.sum():,} test examples right"
-        style.set_title(figure, title, folder)
-        return figure
+    predictions, labels = folder.predictions()
+    counts = np.zeros((predictions.classes, predictions.classes), np.int64)
+    np.add.at(counts, (labels, predictions.predicted), 1)
+    share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    names = style.names_of_classes(style.class_names(folder))
+    # Long names take their room beside the cells and below them.
+    side = 2.2 + min(8.0, 0.42 * len(counts)) + 0.06 * max(map(len, names), default=0)
+    size = max(side + 0.9, 4.6), max(side, 3.6)
+    drawing, axes, image = style.draw_counts(size, counts, share, most=400, highest=1.0)
+    axes.set(xlabel="predicted class", ylabel="true class")
+    for axis in (axes.xaxis, axes.yaxis):
+        style.name_ticks(axis, names, len(counts))
+    bar = drawing.colorbar(image, label="share of the true class (%)")
+    style.percent_axis(bar.ax.yaxis)
+    right = int(np.trace(counts))
+    return drawing, f"Confusion matrix · {right:,} of {counts.sum():,} test examples right"
 
 
-@figures.register("reliability-diagram")
-class ReliabilityDiagram(Figure):
+@register_figure("reliability-diagram", needs=run_folder.PREDICTED_CLASSES)
+def reliability_diagram(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
     """Accuracy against confidence in bins, over the histogram of the confidences.
 
     Bars below the diagonal are overconfident. The bins are those of the expected calibration error
@@ -74,61 +66,51 @@ class ReliabilityDiagram(Figure):
     Reference:
         Guo et al. (2017), "On calibration of modern neural networks", Fig. 1.
     """
-
-    needs = run_folder.PREDICTED_CLASSES
-
-    def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
-        """Return the figure."""
-        config = folder.config({})
-        settings = {key: config[key] for key in ("calibration-bins",) if key in config}
-        bins = ExpectedCalibrationError(**settings).bins(*folder.predictions())
-        filled, widths = bins.count > 0, np.diff(bins.edges)
-        left, width = bins.edges[:-1][filled], widths[filled]
-        accuracy, confidence = bins.accuracy[filled], bins.confidence[filled]
-        share = bins.count / bins.count.sum()
-        figure = style.new_figure(4.2, 5.4)
-        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-        bars: dict[str, Any] = {"align": "edge", "edgecolor": "white"}
-        upper.bar(left, accuracy, width, color=COLORS[0], label="accuracy", **bars)
-        upper.bar(
-            left,
-            confidence - accuracy,
-            width,
-            bottom=accuracy,
-            align="edge",
-            facecolor="none",
-            edgecolor=COLORS[1],
-            hatch="////",
-            linewidth=0.8,
-            label="gap to mean confidence",
-        )
-        ends = wilson_interval(accuracy, bins.count[filled])
-        upper.vlines(left + width / 2, *ends, color=INK, linewidth=1.0, label="95 % interval")
-        upper.plot([0, 1], [0, 1], color=INK, linewidth=1.0, linestyle="--", label="calibrated")
-        upper.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0), ylabel="accuracy (%)")
-        upper.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
-        drawn = lower.bar(bins.edges[:-1], share, widths, color=FAINT, **bars)
-        lower.bar_label(drawn, map(str, bins.count), padding=2, rotation=90, fontsize=6)
-        lower.set_ylim(0.0, 1.3 * float(share.max()))  # room for the numbers
-        looks = (("accuracy", accuracy, "-"), ("confidence", confidence, "--"))
-        for (what, values, dash), color in zip(looks, COLORS, strict=False):
-            mean = float(np.sum(values * share[filled]))
-            lower.axvline(mean, color=color, linestyle=dash, label=f"mean {what} {100 * mean:.1f}%")
-        # Below the axes, where it covers no bar and no number.
-        lower.legend(loc="upper center", bbox_to_anchor=(0.5, -0.3), ncols=2)
-        lower.set(xlabel="confidence (%)", ylabel="examples (%)")
-        style.percent_axis(upper.yaxis, lower.xaxis, lower.yaxis)
-        error = f"ECE {100 * bins.error:.2f}% ({bins.count.size} bins)"
-        style.set_title(figure, f"Reliability diagram · {error}", folder)
-        return figure
+    config = folder.config({})
+    settings = {key: config[key] for key in ("calibration-bins",) if key in config}
+    bins = ExpectedCalibrationError(**settings).bins(*folder.predictions())
+    filled, widths = bins.count > 0, np.diff(bins.edges)
+    left, width = bins.edges[:-1][filled], widths[filled]
+    accuracy, confidence = bins.accuracy[filled], bins.confidence[filled]
+    share = bins.count / bins.count.sum()
+    drawing = style.new_figure(4.2, 5.4)
+    upper, lower = drawing.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    bars: dict[str, Any] = {"align": "edge", "edgecolor": "white"}
+    upper.bar(left, accuracy, width, color=COLORS[0], label="accuracy", **bars)
+    upper.bar(
+        left,
+        confidence - accuracy,
+        width,
+        bottom=accuracy,
+        align="edge",
+        facecolor="none",
+        edgecolor=COLORS[1],
+        hatch="////",
+        linewidth=0.8,
+        label="gap to mean confidence",
+    )
+    ends = wilson_interval(accuracy, bins.count[filled])
+    upper.vlines(left + width / 2, *ends, color=INK, linewidth=1.0, label="95 % interval")
+    upper.plot([0, 1], [0, 1], label="calibrated", **DIAGONAL)
+    upper.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0), ylabel="accuracy (%)")
+    upper.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    drawn = lower.bar(bins.edges[:-1], share, widths, color=FAINT, **bars)
+    lower.bar_label(drawn, map(str, bins.count), padding=2, rotation=90, fontsize=6)
+    lower.set_ylim(0.0, 1.3 * float(share.max()))  # room for the numbers
+    looks = (("accuracy", accuracy, "-"), ("confidence", confidence, "--"))
+    for (what, values, dash), color in zip(looks, COLORS, strict=False):
+        mean = float(np.sum(values * share[filled]))
+        lower.axvline(mean, color=color, linestyle=dash, label=f"mean {what} {100 * mean:.1f}%")
+    # Below the axes, where it covers no bar and no number.
+    lower.legend(loc="upper center", bbox_to_anchor=(0.5, -0.3), ncols=2)
+    lower.set(xlabel="confidence (%)", ylabel="examples (%)")
+    style.percent_axis(upper.yaxis, lower.xaxis, lower.yaxis)
+    error = f"ECE {100 * bins.error:.2f}% ({bins.count.size} bins)"
+    return drawing, f"Reliability diagram · {error}"
 
 
-ACCURACY = "accuracy"
-LIKELIHOOD = "negative-log-likelihood"
-
-
-@figures.register("retention-curves")
-class RetentionCurves(Figure):
+@register_figure("retention-curves", needs=run_folder.RETENTION)
+def retention_curves(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
     """Accuracy of classes or squared error of numbers, and likelihood, of the data retained.
 
     The least certain are discarded first, by each uncertainty: its line has its area in the legend.
@@ -138,57 +120,49 @@ class RetentionCurves(Figure):
     Reference:
         Fischer et al. (2024), section 3.3 and Figs. 2, 4, 6 and 7; Filos et al. (2019).
     """
-
-    needs = run_folder.RETENTION
-
-    def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
-        """Return the figure."""
-        content = folder.read_json(run_folder.RETENTION)
-        numbers = folder.holds(run_folder.PREDICTED_NUMBERS)
-        figure = style.new_figure(7.2, 4.6)
-        left, right = figure.subplots(1, 2, sharex=True)
-        with folder.decoding(run_folder.RETENTION):
-            fraction = np.asarray(content["fraction"], dtype=np.float64)
-            whole = _draw(left, fraction, content["curves"][SQUARED if numbers else ACCURACY])
-            _draw(right, fraction, content["curves"][LIKELIHOOD])
-        if numbers:
-            predicted, targets = folder.predicted_numbers()
-            errors = np.sort((predicted.mean - targets) ** 2)
-            kept = np.maximum(1, np.rint(fraction * errors.size)).astype(int)
-            oracle = np.cumsum(errors)[kept - 1] / kept
-            left.set_ylabel("mean squared error")
-        else:
-            oracle = np.minimum(1.0, whole / fraction)
-            style.percent_axis(left.yaxis)
-            left.set_ylabel("accuracy (%)")
-        left.plot(fraction, oracle, color=FAINT, linewidth=1.0, linestyle=":", label="oracle")
-        right.set_ylabel("negative log-likelihood (nats)")
-        # Below the axes, as no corner of the panels is free in every run.
-        for axes in (left, right):
-            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22))
-        style.label_panels(left, right)
-        style.set_title(figure, "Retention curves on the test data", folder)
-        return figure
+    content = folder.read_json(run_folder.RETENTION)
+    numbers = folder.holds(run_folder.PREDICTED_NUMBERS)
+    drawing = style.new_figure(7.2, 4.6)
+    left, right = drawing.subplots(1, 2, sharex=True)
+    with folder.decoding(run_folder.RETENTION):
+        fraction = np.asarray(content["fraction"], dtype=np.float64)
+        first = content["curves"][SQUARED if numbers else ACCURACY]
+        whole = _draw_retention(left, fraction, first)
+        _draw_retention(right, fraction, content["curves"][LIKELIHOOD])
+    if numbers:
+        predicted, targets = folder.predicted_numbers()
+        errors = np.sort((predicted.mean - targets) ** 2)
+        kept = np.maximum(1, np.rint(fraction * errors.size)).astype(int)
+        oracle = np.cumsum(errors)[kept - 1] / kept
+        left.set_ylabel("mean squared error")
+    else:
+        oracle = np.minimum(1.0, whole / fraction)
+        style.percent_axis(left.yaxis)
+        left.set_ylabel("accuracy (%)")
+    left.plot(fraction, oracle, color=FAINT, linewidth=1.0, linestyle=":", label="oracle")
+    right.set_ylabel("negative log-likelihood (nats)")
+    # Below the axes, as no corner of the panels is free in every run.
+    for axes in (left, right):
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22))
+    style.label_panels(left, right)
+    return drawing, "Retention curves on the test data"
 
 
-def _draw(axes: Axes, fraction: Any, curves: Mapping[str, Any]) -> float:
+def _draw_retention(axes: Axes, fraction: Any, curves: Mapping[str, Any]) -> float:
+    """Draw curves by uncertainty, and return their value for all data."""
     base = 0.0
     for index, (by, curve) in enumerate(curves.items()):
         label = f"{by.replace('-', ' ')} (area {curve['area']:.4f})"
         axes.plot(fraction, curve["value"], **style.look_of(index), label=label)
         base = float(curve["value"][-1])
     axes.axhline(base, color=FAINT, linewidth=1.0, label=f"at random (area {base:.4f})", zorder=1)
-    axes.set_xlim(0.0, 1.0)
-    axes.set_xlabel("data retained (%)")
+    axes.set(xlim=(0.0, 1.0), xlabel="data retained (%)")
     style.percent_axis(axes.xaxis)
     return base
 
 
-BINS = 24
-
-
-@figures.register("uncertainty-of-errors")
-class UncertaintyOfErrors(Figure):
+@register_figure("uncertainty-of-errors", needs=run_folder.PREDICTED_CLASSES)
+def uncertainty_of_errors(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
     """Uncertainties of right and of wrong predictions, by measure.
 
     The number in a panel is the area under the receiver operating characteristic: the probability
@@ -200,49 +174,38 @@ class UncertaintyOfErrors(Figure):
         examples in neural networks", section 2; Hanley and McNeil (1982) (the area as a
         probability).
     """
+    from matplotlib.ticker import MaxNLocator
 
-    needs = run_folder.PREDICTED_CLASSES
-
-    def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
-        """Return the figure."""
-        from matplotlib.ticker import MaxNLocator
-
-        predictions, labels = folder.predictions()
-        wrong = predictions.predicted != labels
-        shown = [u for u in uncertainties.classes() if u.retention]
-        figure = style.new_figure(0.6 + 2.7 * len(shown), 3.4)
-        panels = figure.subplots(1, len(shown), squeeze=False)[0]
-        groups = ((~wrong, "right", COLORS[0]), (wrong, "wrong", COLORS[1]))
-        for axes, uncertainty in zip(panels, shown, strict=True):
-            values = uncertainty().measure(predictions)
-            top = float(values.max())
-            edges = np.linspace(0.0, top if top > 0 else 1.0, BINS + 1).tolist()
-            for chosen, what, color in groups:
-                count = int(chosen.sum())
-                shares: dict[str, Any] = {"weights": np.full(count, 1.0 / max(count, 1))}
-                shares |= {"bins": edges, "color": color}
-                axes.hist(values[chosen], alpha=0.25, histtype="stepfilled", **shares)
-                label = f"{what} ({count:,})"
-                axes.hist(values[chosen], histtype="step", label=label, **shares)
-            title = "only errors" if wrong.any() else "no errors"
-            if wrong.any() and not wrong.all():
-                title = f"AUROC {auroc(values, wrong):.3f}"
-            axes.set_title(title, loc="right")
-            axes.set_xlabel(uncertainty.name.replace("-", " "))
-            axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
-            style.percent_axis(axes.yaxis)
-            axes.set_ylabel("right, or wrong, predictions (%)")
-        handles, names = panels[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=2)
-        style.label_panels(*panels)
-        style.set_title(
-            figure, "Uncertainty of right and of wrong predictions of test examples", folder
-        )
-        return figure
+    predictions, labels = folder.predictions()
+    wrong = predictions.predicted != labels
+    shown = [u for u in uncertainties.classes() if u.retention]
+    drawing = style.new_figure(0.6 + 2.7 * len(shown), 3.4)
+    panels = drawing.subplots(1, len(shown), squeeze=False)[0]
+    for axes, uncertainty in zip(panels, shown, strict=True):
+        values = uncertainty().measure(predictions)
+        edges = np.linspace(0.0, float(values.max()) if values.max() > 0 else 1.0, 25).tolist()
+        for chosen, (what, color) in zip((~wrong, wrong), RIGHT_OR_WRONG, strict=True):
+            count = int(chosen.sum())
+            bars: dict[str, Any] = {"weights": np.full(count, 1.0 / max(count, 1))}
+            bars |= {"bins": edges, "color": color}
+            axes.hist(values[chosen], alpha=0.25, histtype="stepfilled", **bars)
+            axes.hist(values[chosen], histtype="step", label=f"{what} ({count:,})", **bars)
+        title = "only errors" if wrong.any() else "no errors"
+        if wrong.any() and not wrong.all():
+            title = f"AUROC {auroc(values, wrong):.3f}"
+        axes.set_title(title, loc="right")
+        axes.set_xlabel(uncertainty.name.replace("-", " "))
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
+        style.percent_axis(axes.yaxis)
+        axes.set_ylabel("right, or wrong, predictions (%)")
+    handles, names = panels[0].get_legend_handles_labels()
+    drawing.legend(handles, names, loc="outside lower center", ncols=2)
+    style.label_panels(*panels)
+    return drawing, "Uncertainty of right and of wrong predictions of test examples"
 
 
-@figures.register("familiarity")
-class Familiarity(Figure):
+@register_figure("familiarity", needs=run_folder.PREDICTED_CLASSES)
+def familiarity(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
     """Cumulative share of the test examples by familiarity, of right and of wrong predictions.
 
     Familiarity is the share of held-back examples that are stranger. Test examples like those have
@@ -252,37 +215,26 @@ class Familiarity(Figure):
         Vovk et al. (2005), "Algorithmic learning in a random world" (ranks among held-back
         examples).
     """
-
-    needs = run_folder.PREDICTED_CLASSES
-
-    def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
-        """Return the figure."""
-        predictions, labels = folder.predictions()
-        if predictions.familiarity is None:
-            return None
-        figure = style.new_figure(5.6, 3.6)
-        axes = figure.subplots()
-        axes.plot([0, 1], [0, 1], color=INK, linewidth=1.0, linestyle="--", label="as held back")
-        right = predictions.predicted == labels
-        for index, (chosen, what) in enumerate(((right, "right"), (~right, "wrong"))):
-            values = np.sort(predictions.familiarity[chosen])
-            shares = np.arange(1, values.size + 1) / max(values.size, 1)
-            axes.step(
-                values,
-                shares,
-                where="post",
-                **style.look_of(index),
-                label=f"{what} ({values.size})",
-            )
-        axes.set(xlabel="familiarity (%)", ylabel="test examples at most as familiar (%)")
-        style.percent_axis(axes.xaxis, axes.yaxis)
-        axes.legend()
-        style.set_title(figure, "Familiarity of test examples", folder)
-        return figure
+    predictions, labels = folder.predictions()
+    if predictions.familiarity is None:
+        return None
+    drawing = style.new_figure(5.6, 3.6)
+    axes = drawing.subplots()
+    axes.plot([0, 1], [0, 1], label="as held back", **DIAGONAL)
+    right = predictions.predicted == labels
+    for index, (chosen, what) in enumerate(((right, "right"), (~right, "wrong"))):
+        values = np.sort(predictions.familiarity[chosen])
+        shares = np.arange(1, values.size + 1) / max(values.size, 1)
+        look = {**style.look_of(index), "label": f"{what} ({values.size})"}
+        axes.step(values, shares, where="post", **look)
+    axes.set(xlabel="familiarity (%)", ylabel="test examples at most as familiar (%)")
+    style.percent_axis(axes.xaxis, axes.yaxis)
+    axes.legend()
+    return drawing, "Familiarity of test examples"
 
 
-@figures.register("member-confidences")
-class MemberConfidences(Figure):
+@register_figure("member-confidences")
+def member_confidences(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
     """Histograms of members' confidences in right and in wrong predictions of test examples.
 
     The clients' models have a panel and the samples another one, with means over the members. For
@@ -291,39 +243,29 @@ class MemberConfidences(Figure):
     Reference:
         Chen and Chao (2021), FedBE, Figs. 1 (c) and 9.
     """
-
-    def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
-        """Return the figure, or None when the run has evaluated no samples and no clients."""
-        found = folder.read_json(run_folder.ENSEMBLE, {}).get("confidences", {})
-        if not found:
-            return None
-        figure = style.new_figure(1.0 + 2.8 * len(found), 3.2)
-        panels = figure.subplots(1, len(found), sharex=True, sharey=True, squeeze=False)[0]
-        for axes, (kind, counts) in zip(panels, sorted(found.items()), strict=True):
+    found = folder.read_json(run_folder.ENSEMBLE, {}).get("confidences", {})
+    if not found:
+        return None
+    drawing = style.new_figure(1.0 + 2.8 * len(found), 3.2)
+    panels = drawing.subplots(1, len(found), sharex=True, sharey=True, squeeze=False)[0]
+    for axes, (kind, counts) in zip(panels, sorted(found.items()), strict=True):
+        for place, (what, color) in enumerate(RIGHT_OR_WRONG):
             with folder.decoding(run_folder.ENSEMBLE):
-                right, wrong = (np.array(counts[of], float) for of in ("right", "wrong"))
-                edges = np.linspace(0.0, 1.0, right.size + 1)
-                low, width = edges[:-1], np.diff(edges)
-                axes.bar(low, right, width / 2, align="edge", color=COLORS[0], label="right")
-                axes.bar(
-                    low + width / 2, wrong, width / 2, align="edge", color=COLORS[1], label="wrong"
-                )
-            axes.set_title(kind)
-            axes.set_xlim(0.0, 1.0)
-            style.percent_axis(axes.xaxis)
-            axes.set_xlabel("confidence (%)")
-            axes.set_ylabel("test examples of a model")
-        handles, names = panels[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=2)
-        style.set_title(figure, "Confidences of an ensemble's members", folder)
-        return figure
+                heights = np.array(counts[what], float)
+            edges = np.linspace(0.0, 1.0, heights.size + 1)
+            width = np.diff(edges) / 2
+            left = edges[:-1] + place * width
+            axes.bar(left, heights, width, align="edge", color=color, label=what)
+        axes.set_title(kind)
+        axes.set(xlim=(0.0, 1.0), xlabel="confidence (%)", ylabel="test examples of a model")
+        style.percent_axis(axes.xaxis)
+    handles, names = panels[0].get_legend_handles_labels()
+    drawing.legend(handles, names, loc="outside lower center", ncols=2)
+    return drawing, "Confidences of an ensemble's members"
 
 
-LEVELS = np.linspace(0.0, 1.0, 41)
-
-
-@figures.register("predicted-numbers")
-class PredictedNumbers(Figure):
+@register_figure("predicted-numbers", needs=run_folder.PREDICTED_NUMBERS)
+def predicted_numbers(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
     """Predicted against true numbers with intervals, and the share of targets within intervals.
 
     The second panel has the share of targets within central intervals of each probability. A line
@@ -333,36 +275,136 @@ class PredictedNumbers(Figure):
         Kuleshov et al. (2018), "Accurate uncertainties for deep learning using calibrated
         regression", section 3.5.
     """
+    predicted, targets = folder.predicted_numbers()
+    drawing = style.new_figure(7.6, 4.2)
+    left, right = drawing.subplots(1, 2)
+    some = np.arange(0, targets.size, -(-targets.size // 200))  # evenly spaced
+    shown = predicted.take(some)
+    intervals = {"color": FAINT, "linewidth": 0.6, "label": f"{LEVEL:.0%} interval"}
+    left.vlines(targets[some], *shown.interval, **intervals)
+    label = f"mean, {some.size} of them"
+    left.scatter(targets[some], shown.mean, 8, color=COLORS[0], label=label, zorder=3)
+    ends = [targets.min(), targets.max()]
+    left.plot(ends, ends, **DIAGONAL)
+    left.set(xlabel="true number", ylabel="predicted number")
+    # A target is within the central interval of probability p if 2 |F(y) − ½| ≤ p.
+    place = 2.0 * np.abs(predicted.distribution(targets) - 0.5)
+    levels = np.linspace(0.0, 1.0, 41)
+    right.plot([0, 1], [0, 1], label="calibrated", **DIAGONAL)
+    inside = [(place <= level).mean() for level in levels]
+    right.plot(levels, inside, color=COLORS[0], label="test examples")
+    right.set(xlabel="probability of the interval (%)", ylabel="targets within it (%)")
+    style.percent_axis(right.xaxis, right.yaxis)
+    left.legend()
+    right.legend()
+    style.label_panels(left, right)
+    error = np.sqrt(np.mean((predicted.mean - targets) ** 2))
+    examples = counted(targets.size, "test example")
+    return drawing, f"Predicted numbers · RMSE {error:.4g}, {examples}"
 
-    needs = run_folder.PREDICTED_NUMBERS
 
-    def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
-        """Return the figure."""
-        predicted, targets = folder.predicted_numbers()
-        figure = style.new_figure(7.6, 4.2)
-        left, right = figure.subplots(1, 2)
-        some = np.arange(0, targets.size, -(-targets.size // 200))  # evenly spaced
-        shown = predicted.take(some)
-        low, high = shown.interval
-        left.vlines(
-            targets[some], low, high, color=FAINT, linewidth=0.6, label=f"{LEVEL:.0%} interval"
+@register_figure("certain-images", needs=run_folder.EXAMPLES)
+def certain_images(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
+    """Test images with the lowest and with the highest predictive entropy, with their classes.
+
+    Wrong predictions have another colour. Certain errors deserve attention; the uncertain images
+    show what is hard for the model.
+
+    Reference:
+        Fischer et al. (2024), Eq. 8 (the uncertainty); Filos et al. (2019), Fig. 4 (images by
+        their uncertainty).
+    """
+    certain, uncertain = read_examples(folder)
+    if not len(certain.positions):
+        return None
+    names = style.names_of_classes(style.class_names(folder), longest=10)
+    drawing = style.new_figure(max(4.5, 1.05 * len(certain.positions) + 0.6), 3.8)
+    upper, lower = drawing.subplots(2, 1)
+    _draw_images(upper, certain, names, "most certain")
+    _draw_images(lower, uncertain, names, "least certain")
+    lower.set_xlabel(f"predicted class (true class), {BY.replace('-', ' ')}")
+    return drawing, "Most and least certain predictions of test images"
+
+
+def _draw_images(axes: Axes, examples: Examples, names: Sequence[str], label: str) -> None:
+    height, width, channels = examples.images.shape[1:]
+    gap = 0.12  # as a share of an image's width
+    for place, image in enumerate(examples.images):
+        shown = as_type(image, np.dtype(np.uint8)) if channels == 3 else image[..., 0]
+        left = place * (1.0 + gap)
+        extent = (left, left + 1.0, 0.0, height / width)
+        axes.imshow(shown, "gray", vmin=0, vmax=255, extent=extent, interpolation="nearest")
+    right = len(examples.positions) * (1.0 + gap)
+    captions = [
+        "{}\n({})\n{:.3g}".format(
+            *(names[c] if c < len(names) else c for c in (predicted, true)), uncertainty
         )
-        label = f"mean, {some.size} of them"
-        left.scatter(targets[some], shown.mean, 8, color=COLORS[0], label=label, zorder=3)
-        ends = [targets.min(), targets.max()]
-        left.plot(ends, ends, color=INK, linewidth=1.0, linestyle="--")
-        left.set(xlabel="true number", ylabel="predicted number")
-        left.legend()
-        # A target is within the central interval of probability p if 2 |F(y) − ½| ≤ p.
-        place = 2.0 * np.abs(predicted.distribution(targets) - 0.5)
-        right.plot([0, 1], [0, 1], color=INK, linewidth=1.0, linestyle="--", label="calibrated")
-        inside = [(place <= level).mean() for level in LEVELS]
-        right.plot(LEVELS, inside, color=COLORS[0], label="test examples")
-        right.set(xlabel="probability of the interval (%)", ylabel="targets within it (%)")
-        style.percent_axis(right.xaxis, right.yaxis)
-        right.legend()
-        style.label_panels(left, right)
-        error = np.sqrt(np.mean((predicted.mean - targets) ** 2))
-        what = f"Predicted numbers · RMSE {error:.4g}, {counted(targets.size, 'test example')}"
-        style.set_title(figure, what, folder)
-        return figure
+        for predicted, true, uncertainty in zip(
+            examples.predicted, examples.labels, examples.uncertainty, strict=True
+        )
+    ]
+    axes.set_xticks(np.arange(len(captions)) * (1.0 + gap) + 0.5, captions, fontsize=7.0)
+    hits = examples.predicted == examples.labels
+    for tick, hit in zip(axes.get_xticklabels(), hits, strict=True):
+        tick.set_color(INK if hit else COLORS[1])
+    axes.set(xlim=(-gap, right), ylim=(0.0, height / width), yticks=[], ylabel=label)
+    axes.grid(visible=False)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+
+
+@register_figure("foreign-images", needs=run_folder.FOREIGN)
+def foreign_images(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
+    """Cumulative shares of the test images and of each foreign source by score.
+
+    A source is detected if its line is far to the right of the test images'. The AUROC is the
+    probability that a foreign image has a higher score than a test image.
+
+    Reference:
+        Hendrycks and Gimpel (2017), "A baseline for detecting misclassified and out-of-distribution
+        examples in neural networks", section 2.
+    """
+    content = folder.read_json(run_folder.FOREIGN)
+    drawing = style.new_figure(4.8, 4.0)
+    axes = drawing.subplots()
+    with folder.decoding(run_folder.FOREIGN):
+        score, test = content["score"], np.asarray(content["test"], np.float64)
+        axes.plot(test, QUANTILES, color=FAINT, linewidth=2.0, label="test images")
+        for index, (name, source) in enumerate(content["sources"].items()):
+            area = source["uncertainties"][score]["auroc"]
+            label = f"{name}, {'near' if source['near'] else 'far'} (AUROC {area:.3f})"
+            axes.plot(source["quantiles"], QUANTILES, **style.look_of(index), label=label)
+    # Scores of foreign images may be thousands of times greater than those of test images.
+    axes.set_xscale("symlog", linthresh=max(1e-3, float(np.ptp(test)) / 2))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_xlabel(score.replace("-", " ") + (" (nats)" if score == "feature-density" else ""))
+    axes.set_ylabel("images below that score (%)")
+    style.percent_axis(axes.yaxis)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    return drawing, "Foreign images against test images"
+
+
+@register_figure("corruptions", needs=run_folder.CORRUPTIONS)
+def corruptions(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
+    """Accuracy, likelihood and calibration error by strength of corruption of the test images.
+
+    Strength 0 is the unchanged images. The calibration error of a reliable network stays low, as
+    its certainty falls with its accuracy.
+
+    Reference:
+        Ovadia et al. (2019), "Can you trust your model's uncertainty? Evaluating predictive
+        uncertainty under dataset shift", Fig. 1; Hendrycks and Dietterich (2019).
+    """
+    content = folder.read_json(run_folder.CORRUPTIONS)
+    drawing = style.new_figure(9.0, 3.4)
+    panels = drawing.subplots(1, len(METRICS), sharex=True)
+    for panel, metric, unit in zip(panels, METRICS, ("%", "nats", "%"), strict=True):
+        with folder.decoding(run_folder.CORRUPTIONS):
+            for index, (name, values) in enumerate(content.items()):
+                panel.plot(values[metric], **style.look_of(index), label=name)
+        panel.set(xlabel="strength", ylabel=f"{metric.replace('-', ' ')} ({unit})")
+        if unit == "%":
+            style.percent_axis(panel.yaxis)
+    panels[1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=len(content))
+    style.label_panels(*panels)
+    return drawing, "Corrupted test images"

@@ -20,41 +20,22 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure as MatplotlibFigure
-
-
-def class_names(folder: RunFolder) -> tuple[str, ...]:
-    """Return the names of a run's classes; empty if the run has not recorded them."""
-    content = folder.read_json(NETWORK, {"class-names": ()})
-    with folder.decoding(NETWORK):
-        return tuple(str(name) for name in content["class-names"])
-
-
-def client_names(folder: RunFolder) -> tuple[str, ...]:
-    """Return the names of a run's clients, such as their sites; empty if they have none."""
-    with folder.decoding(PARTITION):
-        return tuple(map(str, folder.read_json(PARTITION, {}).get("names", ())))
-
+    from matplotlib.image import AxesImage
 
 # Okabe and Ito's palette, which the colour-blind can tell apart; yellow is left out on white.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#333333", "#8C564B")
 # Lines differ in dashes as well, for prints in grey.
 DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 
-
-def look_of(index: int) -> dict[str, Any]:
-    """Return the style of one of several lines; repeated colours get other dashes."""
-    dash = DASHES[(index + index // len(COLORS)) % len(DASHES)]
-    return {"color": COLORS[index % len(COLORS)], "linestyle": dash}
-
-
-INK = "#333333"
-FAINT = "#8A8A8A"
-GRID = "#E6E6E6"
+INK, FAINT, GRID = "#333333", "#8A8A8A", "#E6E6E6"
 PAPER = "#FFFFFE"
 """The page's colour, the background of legends that cover lines."""
 
 CHARACTERS_AN_INCH = 12
 """The number of a title's characters in an inch."""
+
+NAMED = 40
+"""The most classes, or clients, with names at an axis."""
 
 _STYLE = {
     "font.size": 9.0,
@@ -82,9 +63,6 @@ _STYLE = {
     "text.parse_math": False,  # a dollar sign in a name must not start a formula
 }
 
-LONGEST_NAME = 24
-"""The most characters of a class's name in a figure."""
-
 
 @contextmanager
 def styled() -> Iterator[None]:
@@ -106,6 +84,46 @@ def new_figure(width: float, height: float) -> MatplotlibFigure:
     figure = MatplotlibFigure(figsize=(width, height))
     FigureCanvasAgg(figure)
     return figure
+
+
+def look_of(index: int) -> dict[str, Any]:
+    """Return the style of one of several lines; repeated colours get other dashes."""
+    dash = DASHES[(index + index // len(COLORS)) % len(DASHES)]
+    return {"color": COLORS[index % len(COLORS)], "linestyle": dash}
+
+
+def image_of(figure: MatplotlibFigure, kind: str, bbox_inches: Any = None) -> bytes:
+    """Return a figure as ``png``, ``svg`` or ``pdf``; the same data give the same bytes."""
+    import matplotlib
+
+    buffer = io.BytesIO()
+    # Without Matplotlib's version and the date.
+    names = {"png": "Software", "svg": "Date Creator", "pdf": "Creator Producer CreationDate"}
+    nothing = dict.fromkeys(names[kind].split())
+    with styled(), matplotlib.rc_context({"svg.hashsalt": "bfl"}):
+        figure.savefig(buffer, format=kind, dpi=150, metadata=nothing, bbox_inches=bbox_inches)
+    return buffer.getvalue()
+
+
+def png(figure: MatplotlibFigure) -> bytes:
+    """Return a figure as a PNG file."""
+    return image_of(figure, "png")
+
+
+# Titles and names --------------------------------------------------------------------------------
+
+
+def class_names(folder: RunFolder) -> tuple[str, ...]:
+    """Return the names of a run's classes; empty if the run has not recorded them."""
+    content = folder.read_json(NETWORK, {"class-names": ()})
+    with folder.decoding(NETWORK):
+        return tuple(str(name) for name in content["class-names"])
+
+
+def client_names(folder: RunFolder) -> tuple[str, ...]:
+    """Return the names of a run's clients, such as their sites; empty if they have none."""
+    with folder.decoding(PARTITION):
+        return tuple(map(str, folder.read_json(PARTITION, {}).get("names", ())))
 
 
 def run_title(config: Mapping[str, Any]) -> str:
@@ -133,6 +151,12 @@ def run_title(config: Mapping[str, Any]) -> str:
     return "\n".join(filter(None, lines))
 
 
+def set_title(figure: MatplotlibFigure, what: str, folder: RunFolder) -> None:
+    """Set a figure's title: its subject and the run."""
+    title = "\n".join(filter(None, (what, run_title(folder.config({})))))
+    figure.suptitle(wrapped(title, figure.get_figwidth()))
+
+
 def wrapped(text: str, width: float) -> str:
     """Return a title, wrapped to a figure's width in inches."""
     most = int(CHARACTERS_AN_INCH * width)
@@ -156,8 +180,8 @@ def drawable(text: str) -> str:
     return f" {line}" if line.startswith("_") else line
 
 
-def names_of_classes(names: Sequence[str], longest: int = LONGEST_NAME) -> list[str]:
-    """Return classes' names for figures: drawable, short and unique.
+def names_of_classes(names: Sequence[str], longest: int = 24) -> list[str]:
+    """Return classes' names for figures: drawable, unique, of at most ``longest`` characters.
 
     Names that would be equal, or have characters that cannot be drawn, are preceded by numbers.
     """
@@ -175,10 +199,13 @@ def names_of_classes(names: Sequence[str], longest: int = LONGEST_NAME) -> list[
     ]
 
 
-def set_title(figure: MatplotlibFigure, what: str, folder: RunFolder) -> None:
-    """Set a figure's title: its subject and the run."""
-    title = "\n".join(filter(None, (what, run_title(folder.config({})))))
-    figure.suptitle(wrapped(title, figure.get_figwidth()))
+# Axes --------------------------------------------------------------------------------------------
+
+
+def label_panels(*axes: Axes) -> None:
+    """Label the panels (a), (b), ... at their upper left."""
+    for letter, panel in zip("abcdef", axes, strict=False):
+        panel.set_title(f"({letter})", loc="left")
 
 
 def percent_axis(*axes: Any) -> None:
@@ -194,10 +221,6 @@ def whole_numbers(axis: Any, **ticks: Any) -> None:
     axis.set_major_locator(MaxNLocator(integer=True, **ticks))
 
 
-NAMED = 40
-"""The most classes, or clients, with names at an axis."""
-
-
 def name_ticks(axis: Axis, names: Sequence[str], count: int) -> None:
     """Label the ticks 0 to ``count`` − 1 of an axis with names; with numbers if they are many."""
     if count > NAMED or len(names) != count:
@@ -209,41 +232,33 @@ def name_ticks(axis: Axis, names: Sequence[str], count: int) -> None:
             label.set(rotation=45, ha="right", rotation_mode="anchor")
 
 
+def draw_counts(
+    size: tuple[float, float],
+    counts: npt.NDArray[np.int64],
+    shades: npt.NDArray[Any],
+    *,
+    most: int,
+    highest: float | None = None,
+) -> tuple[MatplotlibFigure, Axes, AxesImage]:
+    """Draw counts (rows, columns) as a heat map with the numbers in its cells, if they are few.
+
+    Args:
+        shades: What the colour shows, from 0 to ``highest``, or to the greatest.
+        most: The most cells with numbers.
+    """
+    figure = new_figure(*size)
+    axes = figure.subplots()
+    image = axes.imshow(shades, cmap="Blues", vmin=0, vmax=highest, interpolation="nearest")
+    axes.grid(visible=False)
+    middle = (highest or shades.max()) / 2
+    for (row, column), count in np.ndenumerate(counts):
+        if count and counts.size <= most:
+            color = "white" if shades[row, column] > middle else "#222222"  # on any page
+            axes.text(column, row, str(count), ha="center", va="center", color=color, fontsize=6.5)
+    return figure, axes, image
+
+
 def finite_points(rounds: Sequence[Mapping[str, Any]], metric: str) -> list[tuple[int, float]]:
     """Return pairs (round, value) of the rounds with a finite value."""
     values = [(entry["round"], entry.get(metric)) for entry in rounds]
     return [(n, float(v)) for n, v in values if v is not None and math.isfinite(v)]
-
-
-def write_counts(axes: Axes, counts: npt.NDArray[np.int64], dark: npt.NDArray[np.bool_]) -> None:
-    """Write the numbers (rows, columns) into an image's cells, in white on dark cells."""
-    for (row, column), count in np.ndenumerate(counts):
-        if count:
-            color = "white" if dark[row, column] else "#222222"  # on any page
-            axes.text(column, row, str(count), ha="center", va="center", color=color, fontsize=6.5)
-
-
-def label_panels(*axes: Axes) -> None:
-    """Label the panels (a), (b), ... at their upper left."""
-    for letter, panel in zip("abcdef", axes, strict=False):
-        panel.set_title(f"({letter})", loc="left")
-
-
-def png(figure: MatplotlibFigure) -> bytes:
-    """Return a figure as a PNG file."""
-    return image_of(figure, "png")
-
-
-def image_of(
-    figure: MatplotlibFigure, kind: str, name: str = "bfl", bbox_inches: Any = None
-) -> bytes:
-    """Return a figure as ``png``, ``svg`` or ``pdf``; the name makes an SVG's ids unique."""
-    import matplotlib
-
-    buffer = io.BytesIO()
-    # Without Matplotlib's version and the date, the same data give the same bytes.
-    names = {"png": "Software", "svg": "Date Creator", "pdf": "Creator Producer CreationDate"}
-    nothing = dict.fromkeys(names[kind].split())
-    with styled(), matplotlib.rc_context({"svg.hashsalt": name}):
-        figure.savefig(buffer, format=kind, dpi=150, metadata=nothing, bbox_inches=bbox_inches)
-    return buffer.getvalue()
