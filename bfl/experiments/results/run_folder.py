@@ -1,9 +1,9 @@
 """The folder of one run: reading and writing of its files, which ``docs/running.md`` lists.
 
-Besides these there are ``run-key`` and ``run.lock`` (see ``identity``), ``checkpoints/`` with the
-last two states, and ``rounds-begun`` and ``sums-begun``, the private releases that have begun. Each
-file except ``rounds.jsonl`` is written to a temporary file beside it and then renamed, so no reader
-sees half a file. Only their owner may read them.
+Besides these there are ``run-key``, ``run.lock``, ``checkpoints/`` with the last two states, and
+``rounds-begun`` and ``sums-begun``, the private releases that have begun. Each file except
+``rounds.jsonl`` is written to a temporary file beside it and then renamed, so no reader sees half a
+file. Only their owner may read them.
 """
 
 from __future__ import annotations
@@ -98,7 +98,10 @@ FINAL_EVALUATION = "final evaluation"
 
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 
-Arrays = Mapping[str, npt.NDArray[Any]]
+RUN_KEY, LOCK = "run-key", "run.lock"
+
+WHOLE = "whole-sha256"
+"""The key of the digest of a partition whose numbers a private run's folder leaves out."""
 
 CORRUPT = (
     *(ValueError, KeyError, TypeError, AttributeError),
@@ -108,7 +111,6 @@ CORRUPT = (
 
 
 def _reason(error: Exception) -> str:
-    """Return an error's text, which may quote a file of somebody else's, for a terminal."""
     text = printable(str(getattr(error, "strerror", None) or error))
     return text if len(text) <= 300 else f"{text[:300]} …"
 
@@ -196,7 +198,7 @@ class Files:
         with self.writing(file) as path, _open_to_append(path) as stream:
             stream.write(f"{text}\n".encode())
 
-    def write_arrays(self, file: str, arrays: Arrays) -> None:
+    def write_arrays(self, file: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         """Write arrays, compressed."""
         buffer = io.BytesIO()
         named: dict[str, Any] = dict(arrays)  # or the arrays would be taken for allow_pickle
@@ -259,12 +261,8 @@ class RunFolder(Files):
         """Make the folder of a new run and write its configuration and environment.
 
         The configuration is written last, and makes the folder a run's. If the process is killed
-        before, the same run can begin in the folder.
-
-        Args:
-            config: The complete configuration; settings that are None are left out.
-            environment: See ``describe_environment``.
-            given: What of the configuration was given.
+        before, the same run can begin in the folder. For ``environment`` see
+        ``describe_environment``; ``given`` is what of the configuration was given.
 
         Raises:
             ConfigurationError: The name is not valid for a folder, the folder holds another run, or
@@ -290,11 +288,7 @@ class RunFolder(Files):
 
     @classmethod
     def at(cls, path: Path) -> RunFolder:
-        """Return the folder of a run that is there.
-
-        Raises:
-            DataError: It is none, and the message names the nearest one; or of an earlier version.
-        """
+        """Return the folder of a run that is there; DataError for none, or for an old version."""
         folder = cls(path)
         if folder.holds(CONFIG) and (folder.holds(RUN) or not folder.holds("environment.json")):
             return folder
@@ -368,7 +362,7 @@ class RunFolder(Files):
             self.write_json(RUN, kept)
 
     def write_metrics(self, metrics: Mapping[str, float]) -> None:
-        """Write the final metrics, which mark the run as finished; see ``results.summary``."""
+        """Write the final metrics, which mark the run as finished."""
         self.write_json(METRICS, metrics)
 
     def metrics(self) -> dict[str, float]:
@@ -400,7 +394,7 @@ class RunFolder(Files):
 
         An incomplete last line, of a process that was killed while writing, is removed first.
         """
-        line = (json.dumps(plain(entry)) + "\n").encode()
+        line = _line_of(entry)
         kept, _ = self._whole_rounds()
         with self.writing(ROUNDS) as path:
             created = not path.exists()
@@ -427,13 +421,11 @@ class RunFolder(Files):
 
     def write_rounds(self, entries: Iterable[Mapping[str, Any]]) -> None:
         """Replace the lines of all rounds."""
-        lines = (json.dumps(plain(entry)) + "\n" for entry in entries)
-        self.write(ROUNDS, "".join(lines).encode())
+        self.write(ROUNDS, b"".join(map(_line_of, entries)))
 
     def _whole_rounds(self) -> tuple[bytes, list[dict[str, Any]]]:
         """Return the rounds' file up to its last complete line, and the lines' entries."""
-        path = self.path / ROUNDS
-        if not os.path.lexists(path):
+        if not os.path.lexists(self.path / ROUNDS):
             return b"", []
         with self.reading(ROUNDS) as data:
             lines = data.splitlines(keepends=True)
@@ -449,8 +441,8 @@ class RunFolder(Files):
                 if number == len(lines):
                     lines.pop()
                     break
-                what = f"not a round ({_reason(error)})"
-                raise DataError(f"{path}, line {number}: {what}") from error
+                where = f"{self.path / ROUNDS}, line {number}"
+                raise DataError(f"{where}: not a round ({_reason(error)})") from error
             entries.append(entry)
         return b"".join(lines), entries
 
@@ -487,14 +479,13 @@ class RunFolder(Files):
 
     def write_predictions(self, predictions: Predictions, labels: npt.ArrayLike) -> None:
         """Write the predictions for the test examples (N) and each registered uncertainty (N,)."""
-        settings = self.config({})
         arrays = {
             "labels": np.asarray(labels, dtype=np.int64),
             "mean_probability": predictions.mean_probability,
             "log_mean_probability": predictions.log_mean_probability,
             "predicted": predictions.predicted,
             "samples": np.array(predictions.samples),
-            **measure_all(predictions, settings),
+            **measure_all(predictions, self.config({})),
             **predictions.sets,
             **({} if predictions.familiarity is None else {FAMILIARITY: predictions.familiarity}),
         }
@@ -544,11 +535,11 @@ def _as_toml(config: Mapping[str, Any]) -> bytes:
     return tomli_w.dumps({k: v for k, v in plain(config).items() if v is not None}).encode()
 
 
-RUN_KEY, LOCK = "run-key", "run.lock"
-"""Files of a run's folder."""
+def _line_of(entry: Mapping[str, Any]) -> bytes:
+    return (json.dumps(plain(entry)) + "\n").encode()
 
-WHOLE = "whole-sha256"
-"""The key of the digest of a partition whose numbers a private run's folder leaves out."""
+
+# The key of a run, the lock of its server, and the digest of its partition ------------------------
 
 
 def run_key(folder: Path) -> str:
@@ -588,10 +579,7 @@ def is_run_key(text: str) -> bool:
 def locked(folder: Path, who: str = "another server writes to") -> Iterator[None]:
     """Lock a run's folder, which is made, against other servers, of this machine or another one.
 
-    A killed server releases the lock.
-
-    Raises:
-        ConfigurationError: Another server, which is named, has the lock; or it cannot be written.
+    A killed server releases the lock. ConfigurationError if another server has it, which is named.
     """
     path = folder / LOCK
     try:

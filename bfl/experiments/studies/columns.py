@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 import pydantic
@@ -42,8 +42,6 @@ OF_POOLING = (SPREAD, DISTANCE)
 CHECKED = "names are checked"
 """The key of a validation's context: whether names that are not bfl's are refused."""
 
-_ROUNDS_TO = re.compile(r"rounds-to-([a-z-]+)-([0-9]+(?:\.[0-9]+)?)")
-_AT_ROUND = re.compile(r"([a-z-]+)-at-round-([1-9][0-9]*)")
 _OF_FOREIGN = re.compile(rf"{OF_FOREIGN}.+-(auroc|aupr|fpr95|{UNFAMILIAR_SHARE}|{CONFIDENCE})")
 
 
@@ -72,16 +70,14 @@ class Column(BaseModel):
     def _is_known(cls, metric: str, info: ValidationInfo) -> str:
         known = numbers_of_a_run()
         forms = (rounds_to, at_round, number_of_a_client, _OF_FOREIGN.fullmatch)
-        if metric in known or any(form(metric) for form in forms) or not _checked(info):
+        if metric in known or any(form(metric) for form in forms) or not _are_checked(info):
             return metric
         initials = {"".join(word[0] for word in name.split("-") if word): name for name in known}
         guess = initials.get(metric.lower()) or nearest(metric, known)
         hint = f"'{guess}' (did you mean that?), or " if guess else ""
         raise ValueError(
             f"{hint}a number of metrics.json, as `bfl glossary` has; or rounds-to-METRIC-VALUE, "
-            "such as rounds-to-accuracy-0.5; or METRIC-at-round-N; or client-K-NAME, such as "
-            "client-0-best-better-accuracy; or ood-SOURCE-auroc, ood-SOURCE-UNCERTAINTY-auroc, or "
-            "aupr or fpr95 in its place"
+            "METRIC-at-round-N, client-K-NAME, or ood-SOURCE-UNCERTAINTY-auroc, -aupr or -fpr95"
         )
 
     @property
@@ -119,14 +115,17 @@ def default_columns(base: Mapping[str, Any]) -> list[Column]:
     return [first, Column(metric="negative-log-likelihood", title="NLL")]
 
 
-def _checked(info: ValidationInfo) -> bool:
+def _are_checked(info: ValidationInfo) -> bool:
     return bool((info.context or {}).get(CHECKED, True))
+
+
+# Names of numbers --------------------------------------------------------------------------------
 
 
 def numbers_of_a_run() -> tuple[str, ...]:
     """Return the names of all numbers that a run may have."""
     retained = [m.name for m in metrics.classes() if issubclass(m, ExampleMetric) and m.retention]
-    ranking = [u.name for u in uncertainties.classes() if u.retention]
+    ranking = _ranking()
     of_predictions = (
         *metric_names(),
         *(f"mean-{name}" for name in (*uncertainties.names(), RANKED_BY)),
@@ -136,12 +135,9 @@ def numbers_of_a_run() -> tuple[str, ...]:
     )
     return (
         *of_predictions,
-        "degree-of-spread",
-        EPSILON,
-        EXAMPLE_EPSILON,
+        *("degree-of-spread", EPSILON, EXAMPLE_EPSILON, FRACTION_AT_FLOOR),
         *(f"{BEST}{name}" for name in _directed()),
         *(f"{MEAN}{name}" for name in OF_POOLING),
-        FRACTION_AT_FLOOR,
         *names_of_means(),
         *names_of_sets(),
         *OF_CLOSING,
@@ -157,20 +153,23 @@ def numbers_of_rounds() -> tuple[str, ...]:
     return (*metric_names(), *of_ensembles, *of_validation, *OF_POOLING, FRACTION_AT_FLOOR)
 
 
+def _ranking() -> list[str]:
+    return [uncertainty.name for uncertainty in uncertainties.classes() if uncertainty.retention]
+
+
 def _directed() -> list[str]:
-    """Return the names of the metrics with a direction: higher or lower is better."""
     return [name for name in metric_names() if higher_is_better(name) is not None]
 
 
 def rounds_to(name: str) -> tuple[str, float] | None:
     """Return the metric and the value of ``rounds-to-METRIC-VALUE``; None for another name."""
-    match = _ROUNDS_TO.fullmatch(name)
+    match = re.fullmatch(r"rounds-to-([a-z-]+)-([0-9]+(?:\.[0-9]+)?)", name)
     return (match[1], float(match[2])) if match and match[1] in _directed() else None
 
 
 def at_round(name: str) -> tuple[str, int] | None:
     """Return the metric and the round of ``METRIC-at-round-N``; None for another name."""
-    match = _AT_ROUND.fullmatch(name)
+    match = re.fullmatch(r"([a-z-]+)-at-round-([1-9][0-9]*)", name)
     return (match[1], int(match[2])) if match and match[1] in numbers_of_rounds() else None
 
 
@@ -197,64 +196,91 @@ def numbers_of_curves(name: str, curves: pd.DataFrame) -> pd.Series[float]:
     Source:
         Yang et al. (2023), HBFL, Table 1, has the best round's accuracy.
     """
-    best, mean = name.removeprefix(BEST), name.removeprefix(MEAN)
-    is_best = best != name and higher_is_better(best) is not None
-    is_mean = mean != name and mean in OF_POOLING
-    reached, at = rounds_to(name), at_round(name)
-    metric = reached[0] if reached else at[0] if at else best if is_best else name
-    found = curves[curves.metric == (mean if is_mean else metric)]
-    if reached:
-        sign = 1.0 if higher_is_better(metric) else -1.0
+
+    def of(metric: str) -> pd.DataFrame:
+        return curves[curves.metric == metric]
+
+    if reached := rounds_to(name):
+        found = of(reached[0])
+        sign = 1.0 if higher_is_better(reached[0]) else -1.0
         there = found[sign * found.value >= sign * reached[1]]
         return there.groupby("run")["round"].min().reindex(found.run.unique(), fill_value=math.inf)
-    if at:
+    if at := at_round(name):
+        found = of(at[0])
         return found[found["round"] == at[1]].set_index("run").value
-    finite = found.value.where(np.isfinite(found.value)).groupby(found.run, sort=False)
-    if is_best:
+    best, mean = name.removeprefix(BEST), name.removeprefix(MEAN)
+    if (best != name and higher_is_better(best) is not None) or (
+        mean != name and mean in OF_POOLING
+    ):
+        found = of(best if best != name else mean)
+        finite = found.value.where(np.isfinite(found.value)).groupby(found.run, sort=False)
+        if best == name:
+            return finite.agg(lambda v: math.fsum(v.dropna()) / v.count() if v.count() else np.nan)
         return finite.max() if higher_is_better(best) else finite.min()
-    if is_mean:
-        return finite.agg(lambda of: math.fsum(of.dropna()) / of.count() if of.count() else np.nan)
+    found = of(name)
     last = found.groupby("run", sort=False)["round"].idxmax()
     return found.loc[last].set_index("run").value
 
 
+# Figures -----------------------------------------------------------------------------------------
+
+
+class Kind(NamedTuple):
+    """A kind of figure: what it shows, the defaults of its own keys, and the names that these take.
+
+    References:
+        Learning curves: Fischer et al. (2024), Figs. 3, 5, 8 and 9; Chen and Chao (2021), Fig. 3,
+        with the ensemble. Retention curves: Fischer et al. (2024), Figs. 2, 4, 6 and 7; Filos et
+        al. (2019). Numbers: Cleveland (1984), "Graphical methods for data presentation", on dot
+        charts. Clients' numbers: Yang et al. (2023), Tables 2 and 3.
+    """
+
+    summary: str
+    defaults: Mapping[str, Any]
+    names: Callable[[], Sequence[str]]
+
+
+KINDS = {
+    "client-numbers": Kind(
+        "A number of each client, as mean and spread over the seeds, and a line at the clients' "
+        "mean",
+        {"metric": "global-accuracy"},
+        lambda: [name.removeprefix(CLIENTS) for name in names_of_means()],
+    ),
+    "learning-curves": Kind(
+        "A metric on the test data after each evaluated round, by row, in a panel for each "
+        "partition",
+        {"metric": "accuracy", "ensemble": False},
+        metric_names,
+    ),
+    "numbers": Kind(
+        "Means of one or several numbers, with their spread and each seed's value",
+        {"metrics": ["accuracy"]},
+        numbers_of_a_run,
+    ),
+    "retention-curves": Kind(
+        "Accuracy against the share of the test data that is retained, by row",
+        {"by": ["predictive-entropy", "aleatoric", "epistemic"]},
+        _ranking,
+    ),
+}
+
+
 def _each(given: Any) -> Any:
-    """Return a list; a single label or table becomes a list of one."""
     return [given] if isinstance(given, str | Mapping) else given
 
 
 Labels = Annotated[list[str], BeforeValidator(_each), Field(min_length=1)]
-"""Labels of a column; a file may give a single one without a list."""
 
 
-def _one_of(what: str, known: Callable[[], Sequence[str]]) -> AfterValidator:
-    """Return a check that a name is empty or known at the time of the check."""
+class Figure(BaseModel):
+    """A study's figure, a table ``[[figures]]``; what is behind ``rows`` belongs to some kinds.
 
-    def check(name: str, info: ValidationInfo) -> str:
-        if name and _checked(info) and name not in (names := known()):
-            raise ValueError(unknown_name(what, name, names))
-        return name
-
-    return AfterValidator(check)
-
-
-Metric = Annotated[str, Field(min_length=1), _one_of("metric", metric_names)]
-Uncertainty = Annotated[
-    str,
-    Field(min_length=1),
-    _one_of("uncertainty", lambda: [u.name for u in uncertainties.classes() if u.retention]),
-]
-ClientNumber = Annotated[
-    str,
-    Field(min_length=1),
-    _one_of("number of a client", lambda: [n.removeprefix(CLIENTS) for n in names_of_means()]),
-]
-
-
-class FigureSpec(BaseModel):
-    """A study's figure, a table ``[[figures]]``; further keys are the kind's.
-
-    ``rows`` are allowed labels by column: a row that matches one of them is shown; empty: all rows.
+    Attributes:
+        rows: Allowed labels by column: a row that matches one of them is shown; empty: all rows.
+        metric: Of learning curves, and clients' numbers.
+        ensemble: Whether a thin line shows the metric of the ensemble besides the posterior's.
+        by: The uncertainties of retention curves, a line of panels each.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -262,8 +288,30 @@ class FigureSpec(BaseModel):
     name: Annotated[
         str, AfterValidator(lambda name: re.sub(r"[^a-z0-9.+]+", "-", name.lower()).strip("-."))
     ]
+    kind: Literal["client-numbers", "learning-curves", "numbers", "retention-curves"]
     title: str = ""
     rows: Annotated[list[dict[str, Labels]], BeforeValidator(_each)] = Field(default_factory=list)
+    metric: str = ""
+    metrics: list[str] = Field(default_factory=list, max_length=6)
+    by: list[str] = Field(default_factory=list)
+    ensemble: bool = False
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _with_defaults(cls, given: Any) -> Any:
+        kind = KINDS.get(str(given.get("kind"))) if isinstance(given, Mapping) else None
+        return {**kind.defaults, **given} if kind else given
+
+    @pydantic.model_validator(mode="after")
+    def _fits_its_kind(self, info: ValidationInfo) -> Self:
+        kind, names = KINDS[self.kind], [*self.metrics, *self.by]
+        general = {"name", "kind", "title", "rows"}
+        if foreign := self.model_fields_set - general - kind.defaults.keys():
+            raise ValueError(f"{', '.join(kind.defaults)} for {self.kind}, not {foreign.pop()}")
+        for name in [self.metric] if "metric" in kind.defaults else names or [""]:
+            if not name or (_are_checked(info) and name not in kind.names()):
+                raise ValueError(unknown_name("name of a number", name, kind.names()))
+        return self
 
     def shows(self, labels: Mapping[str, str]) -> bool:
         """Return whether the figure shows a row with these labels."""
@@ -273,77 +321,12 @@ class FigureSpec(BaseModel):
         )
 
 
-class LearningCurves(FigureSpec):
-    """A metric on the test data after each evaluated round, by row, in a panel for each partition.
-
-    With ``ensemble`` a thin line shows the metric of the ensemble that is evaluated besides the
-    posterior.
-
-    Reference:
-        Fischer et al. (2024), Figs. 3, 5, 8 and 9; Chen and Chao (2021), Fig. 3, with ``ensemble``.
-    """
-
-    kind: Literal["learning-curves"] = "learning-curves"
-    metric: Metric = "accuracy"
-    ensemble: bool = False
-
-
-class RetentionCurves(FigureSpec):
-    """Accuracy against the share of the test data that is retained, by row.
-
-    There is a line of panels for each uncertainty, and a column for each partition. A curve that
-    rises from right to left shows that the uncertainty identifies errors.
-
-    Reference:
-        Fischer et al. (2024), Figs. 2, 4, 6 and 7; Filos et al. (2019).
-    """
-
-    kind: Literal["retention-curves"] = "retention-curves"
-    by: list[Uncertainty] = Field(
-        default_factory=lambda: ["predictive-entropy", "aleatoric", "epistemic"], min_length=1
-    )
-
-
-class Numbers(FigureSpec):
-    """Means of one or several numbers, with their spread and each seed's value.
-
-    There is a line for each row, in a panel for each partition.
-
-    Reference:
-        Cleveland (1984), "Graphical methods for data presentation", on dot charts.
-    """
-
-    kind: Literal["numbers"] = "numbers"
-    metrics: list[Annotated[str, Field(min_length=1), _one_of("number", numbers_of_a_run)]] = Field(
-        default_factory=lambda: ["accuracy"], min_length=1, max_length=6
-    )
-
-
-class ClientNumbers(FigureSpec):
-    """A number of each client, as mean and spread over the seeds, and a line at the clients' mean.
-
-    If a row's clients do not have the number, the legend says so.
-
-    Reference:
-        Yang et al. (2023), Tables 2 and 3: each client's best accuracy.
-    """
-
-    kind: Literal["client-numbers"] = "client-numbers"
-    metric: ClientNumber = "global-accuracy"
-
-
-Figure = Annotated[
-    LearningCurves | RetentionCurves | Numbers | ClientNumbers, Field(discriminator="kind")
-]
-
-
 def default_figures(base: Mapping[str, Any]) -> list[Figure]:
     """Return a figure of each kind; for regression, of its error."""
     if base.get("task") == "regression":
         return [
-            LearningCurves(name="learning-curves", metric=ERROR),
-            Numbers(name="numbers", metrics=[ERROR]),
-            ClientNumbers(name="client-numbers", metric=f"global-{ERROR}"),
+            Figure(name="learning-curves", kind="learning-curves", metric=ERROR),
+            Figure(name="numbers", kind="numbers", metrics=[ERROR]),
+            Figure(name="client-numbers", kind="client-numbers", metric=f"global-{ERROR}"),
         ]
-    kinds = (ClientNumbers, LearningCurves, Numbers, RetentionCurves)
-    return [kind(name=kind.model_fields["kind"].default) for kind in kinds]
+    return [Figure.model_validate({"name": kind, "kind": kind}) for kind in KINDS]

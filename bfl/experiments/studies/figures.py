@@ -19,12 +19,9 @@ from bfl.evaluation.regression import ERROR
 from bfl.experiments.results.clients import CLIENTS
 from bfl.experiments.results.figures import style
 from bfl.experiments.studies.columns import (
-    ClientNumbers,
+    KINDS,
     Column,
     Figure,
-    LearningCurves,
-    Numbers,
-    RetentionCurves,
     default_figures,
     retained_at,
 )
@@ -168,8 +165,7 @@ class Overlay:
     def caption(self, names: Sequence[str]) -> str:
         """Return the caption: a sentence with the units and better sides of what is drawn."""
         words = {True: ", higher is better", False: ", lower is better", None: ""}
-        summary = (type(self.figure).__doc__ or "").partition("\n")[0].rstrip(".")
-        parts = [": ".join(filter(None, (self.figure.title, summary)))]
+        parts = [": ".join(filter(None, (self.figure.title, KINDS[self.figure.kind].summary)))]
         for name in names:
             unit = next((f" in {unit}" for end, unit in UNITS.items() if name.endswith(end)), "")
             parts.append(f"{name}{unit}{words[Column(metric=name).higher_is_better]}")
@@ -191,15 +187,13 @@ def drawings(opened: OpenedStudy) -> Iterator[tuple[str, MatplotlibFigure, str]]
         if not overlay.drawn:
             continue
         with style.styled():
-            match spec:
-                case LearningCurves():
-                    figure, names = _learning_curves(overlay, spec)
-                case RetentionCurves():
-                    figure, names = _retention_curves(overlay, spec)
-                case Numbers():
-                    figure, names = _numbers(overlay, spec)
-                case ClientNumbers():
-                    figure, names = _client_numbers(overlay, spec)
+            draw = {
+                "learning-curves": _learning_curves,
+                "retention-curves": _retention_curves,
+                "numbers": _numbers,
+                "client-numbers": _client_numbers,
+            }[spec.kind]
+            figure, names = draw(overlay, spec)
             if figure is not None:
                 overlay.finish(figure)
                 yield spec.name, figure, overlay.caption(names)
@@ -209,7 +203,7 @@ Drawn = tuple["MatplotlibFigure | None", Sequence[str]]
 """A figure, if a run has its numbers, and the names of these."""
 
 
-def _learning_curves(overlay: Overlay, spec: LearningCurves) -> Drawn:
+def _learning_curves(overlay: Overlay, spec: Figure) -> Drawn:
     names = [spec.metric, *([f"{ENSEMBLE}{spec.metric}"] if spec.ensemble else [])]
     curves = {name: overlay.opened.results.curve(name) for name in names}
     if not any(run.name in curve for run in overlay.drawn for curve in curves.values()):
@@ -235,7 +229,7 @@ def _learning_curves(overlay: Overlay, spec: LearningCurves) -> Drawn:
     return figure, names
 
 
-def _retention_curves(overlay: Overlay, spec: RetentionCurves) -> Drawn:
+def _retention_curves(overlay: Overlay, spec: Figure) -> Drawn:
     import pandas as pd
 
     results = overlay.opened.results
@@ -262,7 +256,7 @@ def _retention_curves(overlay: Overlay, spec: RetentionCurves) -> Drawn:
     return figure, ["accuracy"]
 
 
-def _numbers(overlay: Overlay, spec: Numbers) -> Drawn:
+def _numbers(overlay: Overlay, spec: Figure) -> Drawn:
     found = {metric: overlay.opened.results.numbers(metric) for metric in spec.metrics}
     if not any(run.name in numbers for numbers in found.values() for run in overlay.drawn):
         return None, spec.metrics
@@ -290,7 +284,7 @@ def _numbers(overlay: Overlay, spec: Numbers) -> Drawn:
     return figure, spec.metrics
 
 
-def _client_numbers(overlay: Overlay, spec: ClientNumbers) -> Drawn:
+def _client_numbers(overlay: Overlay, spec: Figure) -> Drawn:
     names = [f"{CLIENTS}{spec.metric}"]
     curves = overlay.opened.results.curves
     clients = curves.metric.str.extract(rf"^client-(\d+)-{re.escape(spec.metric)}$")[0]

@@ -504,6 +504,7 @@ def _refused(error: pydantic.ValidationError) -> Iterable[str]:
         "columns": Column,
         "published": _Published,
         "claims": Claim,
+        "figures": Figure,
     }
     for row, refused_value in zip(error.errors(), refused_values(error), strict=True):
         *where, key = row["loc"]
