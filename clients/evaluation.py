@@ -18,14 +18,7 @@ from bfl.evaluation.metrics.scores import Accuracy
 from bfl.evaluation.uncertainty import retention_curve
 from bfl.evaluation.uncertainty.base import PredictiveEntropy
 from bfl.experiments.run.network import personal_architecture
-from bfl.federation.client_metrics import (
-    BETTER,
-    MEME,
-    PERSONAL,
-    RETENTION_AREA,
-    TEST_ACCURACY,
-    TEST_EXAMPLES,
-)
+from bfl.federation import client_metrics as names
 from bfl.federation.parts import Arrays
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
@@ -65,7 +58,7 @@ def evaluate_models(
         posterior: The trained posterior of its network.
         personal: What is kept of the personal model; nothing without one.
     """
-    keys, numbers = configuration.keys, dict[str, float | int]()
+    keys = configuration.keys
     every = keys.evaluate_every if keys.task == "classification" and node.dataset else 0
     # Without all of its network at the server, the client's own head is evaluated by clients alone.
     own_test = every and not configuration.shared.partial and task.server_round % every == 0
@@ -93,26 +86,26 @@ def evaluate_models(
             return {"accuracy": 0.0}
         if not models:  # of own data, whose test labels may be none of the run's classes
             return {"accuracy": float(np.mean(predictions.predicted == labels))}
-        found = evaluate(predictions, labels, configuration.values)
+        metrics = evaluate(predictions, labels, configuration.values)
         correct = Accuracy().values(predictions, labels)
         entropy = PredictiveEntropy().measure(predictions)
-        return {**found, RETENTION_AREA: retention_curve(correct, entropy).area}
+        return {**metrics, names.RETENTION_AREA: retention_curve(correct, entropy).area}
 
-    numbers[TEST_EXAMPLES] = int(labels.size)
+    numbers: dict[str, float | int] = {names.TEST_EXAMPLES: int(labels.size)}
     accuracies = []
-    if own_test or MEME in models:
-        found = judge(MEME, trainer.network, configuration.architecture, posterior)
+    if own_test or names.MEME in models:
+        metrics = judge(names.MEME, trainer.network, configuration.architecture, posterior)
         if own_test:
-            numbers[TEST_ACCURACY] = found["accuracy"]
-        if MEME in models:
-            numbers |= {f"{MEME}{metric}": value for metric, value in found.items()}
-            accuracies.append(found["accuracy"])
+            numbers[names.TEST_ACCURACY] = metrics["accuracy"]
+        if names.MEME in models:
+            numbers |= {f"{names.MEME}{metric}": value for metric, value in metrics.items()}
+            accuracies.append(metrics["accuracy"])
     if models and trainer.companion:
         own = Posterior(*(personal[name] for name in VECTORS))
         family = personal_architecture(configuration, personal_model)
-        found = judge(PERSONAL, trainer.companion.network, family, own)
-        numbers |= {f"{PERSONAL}{metric}": value for metric, value in found.items()}
-        numbers[BETTER] = max([*accuracies, found["accuracy"]])
+        metrics = judge(names.PERSONAL, trainer.companion.network, family, own)
+        numbers |= {f"{names.PERSONAL}{metric}": value for metric, value in metrics.items()}
+        numbers[names.BETTER] = max([*accuracies, metrics["accuracy"]])
     return numbers
 
 
@@ -120,11 +113,11 @@ def _own_test_images(
     configuration: Configuration, task: TrainTask, node: Node
 ) -> tuple[Images, npt.NDArray[Any]]:
     """Return the client's test images and their labels: those assigned, or all of its own data."""
+    keys = configuration.keys
     if node.dataset:
-        dataset = cached_dataset(node.dataset, "", own_reading(configuration.keys.reading))
+        dataset = cached_dataset(node.dataset, "", own_reading(keys.reading))
         return dataset.test_images, dataset.test_labels
     first_class, _ = own_classes(configuration, task, node)
-    keys = configuration.keys
     dataset = with_test_examples(cached_dataset(*node.shared_dataset(keys)), keys.test_examples)
     positions = np.zeros(0, np.int64) if task.test_examples is None else task.test_examples
     return dataset.test_images[positions], dataset.test_labels[positions] - first_class

@@ -1,24 +1,6 @@
-"""The node that a client is played on: what its configuration says, read in one place.
+"""The node that a client is played on: its configuration, read in one place.
 
-A node's configuration (``--node-config`` of a SuperNode; set by Flower in a simulation) has
-
-- ``partition-id`` and ``num-partitions``: its partition, and the number of clients;
-- ``data-dir``: where archives lie on its machine, in place of the run's ``data-dir``;
-- ``allow-run-paths``: true if the node may read the paths that the run names, the archive of
-  ``dataset="npz:PATH"`` and its ``data-dir``, as every simulated one may;
-- ``dataset``: data of its own, for instance ``"npz:/data/site0.npz"``: all training images in it
-  are this client's, and nothing of the run's data set is used here;
-- ``plugins-dir``: the folder with the files of plugins that it takes, by their names; a simulated
-  node takes them from where the run's ``plugins`` say, a SuperNode from nowhere else;
-- ``state-dir``: where a client that keeps a state has it, see ``clients.state``;
-- ``personal-model``: the architecture of its client's personal model, in place of what the run's
-  ``personal-models`` say;
-- ``private``: true if the node sends nothing without noise of its own, whatever the server says;
-- ``signing-key`` and ``clients-list``: the files with its private key and with its own copy of the
-  list of clients; with them a masked exchange is with the clients in that list alone;
-- ``exchange``: the one way in which its updates may leave it, such as ``"masked"``;
-- ``greatest-weight``: the greatest share of a masked sum that its update may make, 1 by default;
-- ``allow-attack``: true if the node may play a hostile client, as every simulated one may.
+``--node-config`` of a SuperNode, or Flower in a simulation, sets it; docs/running.md has its keys.
 """
 
 from __future__ import annotations
@@ -45,7 +27,7 @@ class Node(NodeTable):
     """Configuration of a node.
 
     Attributes:
-        state_dir: Where its client keeps a state, or empty.
+        state_dir: Where its client keeps a state, see ``clients.state``; empty: nowhere.
         signing_key: The file with the key that it signs with, or empty.
         simulated: Whether an engine simulates it.
     """
@@ -58,6 +40,18 @@ class Node(NodeTable):
     state_dir: PathText = ""
     signing_key: PathText = ""
     simulated: bool = False
+
+    @classmethod
+    def of(cls, context: Context) -> Node:
+        """Return the node of a context, or raise ConfigurationError for a wrong setting."""
+        given: Mapping[str, Any] = context.node_config
+        for key in ("partition-id", "num-partitions"):
+            if key not in given:
+                raise ConfigurationError(
+                    f"node configuration: {key} is missing; start the SuperNode with "
+                    "--node-config 'partition-id=0 num-partitions=2'"
+                )
+        return cls.parse({**given, "simulated": in_simulation(given)}, "node configuration")
 
     @pydantic.model_validator(mode="after")
     def _plays_one_of_them(self) -> Self:
@@ -92,11 +86,7 @@ class Node(NodeTable):
 
     @property
     def identity(self) -> Identity:
-        """Identity of its client for others: without a list of clients, nobody in particular.
-
-        Raises:
-            ConfigurationError: A file is missing or wrong.
-        """
+        """Identity of its client for others: without a list of clients, nobody in particular."""
         if bool(self.signing_key) != bool(self.clients_list):
             raise ConfigurationError(
                 "node configuration: signing-key and clients-list go together, and one is missing"
@@ -107,37 +97,15 @@ class Node(NodeTable):
             Path(self.signing_key), Path(self.clients_list), self.partition_id
         )
 
-    @classmethod
-    def of(cls, context: Context) -> Node:
-        """Return the node of a context.
-
-        Raises:
-            ConfigurationError: A setting is missing, of the wrong type or out of range.
-        """
-        given: Mapping[str, Any] = context.node_config
-        for key in ("partition-id", "num-partitions"):
-            if key not in given:
-                raise ConfigurationError(
-                    f"node configuration: {key} is missing; start the SuperNode with "
-                    "--node-config 'partition-id=0 num-partitions=2'"
-                )
-        told = {**given, "simulated": in_simulation(given)}
-        return cls.parse(told, "node configuration")
-
     def shared_dataset(self, keys: Keys) -> tuple[str, str, Reading]:
-        """Return the run's data set, where its archives are on this node, and how it is read.
-
-        Raises:
-            ConfigurationError: The run names a path, and this node reads none for a server; or it
-                names no data set.
-        """
+        """Return the run's data set, where its archives are on this node, and how it is read."""
         return *self.place_of(keys.dataset, keys.data_dir), keys.reading
 
     def place_of(self, dataset: str, data_dir: str) -> tuple[str, str]:
         """Return the data set of a run by its keys ``dataset`` and ``data-dir``, and where it is.
 
         Raises:
-            ConfigurationError: As for ``shared_dataset``.
+            ConfigurationError: The run names a path, and this node reads none for a server.
         """
         if self.allows_run_paths:
             return dataset, data_dir if self.data_dir is None else self.data_dir

@@ -211,7 +211,7 @@ class FlowerClients:
         return update
 
     def _show(self, request: TrainingRequest) -> None:
-        if not request.of_sums:
+        if self._run.shows_replies and not request.of_sums:
             asked = len(request.partition_ids) - len(request.implausible)
             self._run.show_replies(asked, self.usable.counts)
 

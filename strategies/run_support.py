@@ -105,6 +105,7 @@ class RunSupport:
         folder: The run's folder, for clients that keep a state in a simulation.
         key: The run's own word, by which nodes file what they keep.
         test_partition: The test examples of each client; None where none has its own.
+        shows_replies: Whether ``show_replies`` is called.
     """
 
     manifest: Manifest | None = None
@@ -118,6 +119,7 @@ class RunSupport:
     folder: str = ""
     key: str = ""
     test_partition: Sequence[Positions | None] | None = None
+    shows_replies: bool = False
 
     def warn(self, text: str) -> None:
         """Show what goes wrong with clients."""

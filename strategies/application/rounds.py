@@ -72,6 +72,7 @@ class FederationRun(RunSupport):
         keys = self.configuration.keys
         self.manifest, self.test_partition = self.evaluator.manifest, self.data.test
         self.folder = str(self.results.path.resolve())
+        self.shows_replies = self.progress.is_live
         self.checkpoints = Checkpoints(self.results)
         self.privacy: privacy.PrivacyAccount | None = None
         self.best: BestPosterior | None = None
@@ -292,12 +293,12 @@ class FederationRun(RunSupport):
         )
 
     def begin_sums(self, release: str) -> None:
-        """Count a round of a closing's sums before anybody is asked; see ``privacy.begin_sums``."""
+        """Count a round of a closing's sums before anybody is asked; see ``PrivacyAccount``."""
         if self.configuration.example_privacy.sums_noise is None:
             return
         if following := self.account(len(self.results.rounds()), release=release):
             anew = self.federation.noise_anew
-            privacy.begin_sums(self.results.path, release, following, anew=anew)
+            following.begin_sums(self.results.path, release, anew=anew)
 
     def posterior_to_close(self, last: Posterior) -> Posterior:
         """Return the posterior whose network the closing round closes (``closing-posterior``).
@@ -323,9 +324,8 @@ class FederationRun(RunSupport):
         self.results.append_text(files.REFUSALS, text)
 
     def show_replies(self, selected: int, counts: Mapping[str, int]) -> None:
-        """Show what has become of a round so far, in a terminal."""
-        if self.progress.is_live:
-            self.progress.replied(selected, counts)
+        """Show what has become of a round so far."""
+        self.progress.replied(selected, counts)
 
     def show_sums(self, line: str) -> None:
         """Show a line on a round of the closing's sums."""

@@ -21,7 +21,6 @@ from strategies.application.checks import check_privacy
 from strategies.privacy import (
     LEDGER,
     SUMS_LEDGER,
-    begin_sums,
     count_sums_room,
     privacy_account,
     read_begun_sums,
@@ -182,7 +181,7 @@ def test_a_round_of_sums_is_counted_before_anybody_is_asked(tmp_path: Path) -> N
         room = count_sums_room([*read_begun_sums(tmp_path), word])
         account = privacy_account(configuration, 2, tmp_path, 1, anew=False, sums=room)
         assert account is not None
-        begin_sums(tmp_path, word, account, anew=anew)
+        account.begin_sums(tmp_path, word, anew=anew)
         return count_sums_room(read_begun_sums(tmp_path))
 
     # All that a closing may take is counted from its first round on, and stays when it ends before.

@@ -138,6 +138,9 @@ class Watched(RunSupport):
     on_warning: Callable[[str], None] | None = None
     on_replies: Callable[[int, Mapping[str, int]], None] | None = None
 
+    def __post_init__(self) -> None:
+        self.shows_replies = self.on_replies is not None
+
     def end_round(self, finished: Round) -> bool:
         return bool(self.on_round and self.on_round(finished))
 
