@@ -2,14 +2,13 @@
 
 A component says which properties it ``has`` (which may depend on its settings), which it
 ``requires`` of the others, and which it ``excludes``; a key that picks no part may do so as well.
-What is said of no single part stands in ``_of_the_run``.
+What is said of no single part stands in ``_of_the_keys``, ``_of_the_parts`` and ``_of_closings``.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,6 +27,16 @@ if TYPE_CHECKING:
     from bfl.configuration.configuration import Configuration
 
 
+class Choice(NamedTuple):
+    """The choice of a key, in words, with the properties that it declares."""
+
+    key: str
+    description: str
+    has: frozenset[str] = frozenset()
+    requires: frozenset[str] = frozenset()
+    excludes: frozenset[str] = frozenset()
+
+
 def all_contradictions(
     configuration: Configuration,
     strategy: NamedStrategy,
@@ -40,12 +49,18 @@ def all_contradictions(
     A client (``on_client``) knows nothing of what the server alone reads, and checks the rest.
     """
     outgoing = configuration.outgoing
-    problems = [*_of_the_run(configuration), order_problem(outgoing), length_problem(outgoing)]
-    kinds = [kind for kind in SLOTS if not (on_client and kind.server_only)]
-    choices = _choices(configuration, strategy, given, kinds)
-    unknown = SERVER_ONLY_KEYS if on_client else frozenset()
-    known = [choice for choice in choices if choice.key not in unknown]
-    return [*filter(None, problems), *_conflicts(known)]
+    choices = [
+        choice
+        for choice in _choices(configuration, SLOTS, strategy, given)
+        if not (on_client and choice.key in _OF_THE_SERVER)
+    ]
+    return [
+        *_of_the_keys(configuration),
+        *_of_the_parts(configuration),
+        *_of_closings(configuration),
+        *filter(None, [order_problem(outgoing), length_problem(outgoing)]),
+        *_conflicts(choices),
+    ]
 
 
 def contradictions(
@@ -57,38 +72,126 @@ def contradictions(
 
     Of ``assumed`` kinds what they have counts, and not what they need.
     """
-    nothing = NamedStrategy("", {})
-    known = _choices(configuration, nothing, {}, kinds)
-    others = _choices(configuration, nothing, {}, assumed)
-    named = {choice.key for choice in known}
-    bare = [Choice(o.key, o.description, o.has) for o in others if o.key not in named]
+    known = _choices(configuration, kinds)
+    keys = {choice.key for choice in known}
+    others = [choice for choice in _choices(configuration, assumed) if choice.key not in keys]
+    bare = [Choice(other.key, other.description, other.has) for other in others]
     return list(_conflicts([*known, *bare]))
 
 
-def _of_the_run(configuration: Configuration) -> Iterator[str]:
-    """Yield what does not go together and is said of no single part."""
-    keys, words, shared = configuration.keys, configuration.words, configuration.shared
-    chain = [each.name for each in configuration.closing if each.measurements()]
+_OF_THE_SERVER = SERVER_ONLY_KEYS | {kind.key for kind in SLOTS if kind.server_only}
+
+
+def _choices(
+    configuration: Configuration,
+    kinds: Iterable[ComponentSlot],
+    strategy: NamedStrategy = NamedStrategy("", {}),  # noqa: B008
+    given: Mapping[str, Any] = {},
+) -> list[Choice]:
+    choices = []
+    for kind in kinds:
+        for part in configuration.picked(kind):
+            description = f"{kind.key} '{part.name}'"
+            if kind.key in strategy.values and kind.key not in given:
+                by = f"strategy '{configuration.keys.strategy}'"
+                description = by if strategy.only_a_rule else f"{description} ({by})"
+            declared = part.has(), part.requires(), part.excludes()
+            choices.append(Choice(kind.key, description, *declared))
+    # Keys that pick no part, and have a property, or require one, or are required to have one.
+    has, requires = configuration.keys.has(), configuration.keys.requires()
+    wanted = {name for choice in choices for name in choice.requires} & PROPERTIES.keys()
+    slots = {kind.key for kind in SLOTS}
+    plain = [key for name in sorted(wanted) if (key := PROPERTIES[name].key) not in slots]
+    for key in dict.fromkeys([*has.values(), *requires.values(), *plain]):
+        own = [frozenset(n for n, of in each.items() if of == key) for each in (has, requires)]
+        choices.append(Choice(key, f"{key} {configuration.values[key]!r}", *own))
+    return choices
+
+
+def _conflicts(choices: Sequence[Choice]) -> Iterator[str]:
+    """Yield what choices need or exclude of each other; of a key without a choice nothing is known.
+
+    What a user-defined part declares wrongly comes alone.
+    """
+    wrong = [*declaration_problems(tuple(registry.classes() for registry in REGISTRIES))]
+    for choice in choices:
+        for name in sorted((choice.has | choice.requires | choice.excludes) - PROPERTIES.keys()):
+            wrong.append(f"{choice.description}: {unknown_name('property', name, PROPERTIES)}")
+    yield from wrong
+    for choice in () if wrong else choices:
+        for name in sorted(choice.requires):
+            key, what, how = PROPERTIES[name]
+            others = [other for other in choices if other.key == key]
+            if others and not any(name in other.has for other in others):
+                names = " and ".join(other.description for other in others)
+                yield (
+                    f"{choice.description} needs {what}, which {names} does not give; allowed: "
+                    f"{how or _parts_with(name, key) or _default_of(key)}"
+                )
+        for name in sorted(choice.excludes):
+            key, what, how = PROPERTIES[name]
+            for other in (other for other in choices if name in other.has):
+                yield (
+                    f"{choice.description} goes with no {what}, which {other.description} makes; "
+                    f"allowed: {how or _default_of(key)}"
+                )
+
+
+def _parts_with(name: str, key: str) -> str:
+    parts = [part() for kind in SLOTS if kind.key == key for part in kind.registry.classes()]
+    having = ", ".join(part.name for part in parts if name in part.has())
+    return f"{key} {having}" if having else ""
+
+
+def _default_of(key: str) -> str:
+    words = {kind.key: kind.default for kind in SLOTS}
+    default = words.get(key) or Keys.model_fields[key.replace("-", "_")].default
+    return f"{key}={json.dumps(default)}"
+
+
+@lru_cache(maxsize=1)
+def declaration_problems(registered: tuple[tuple[type[Component], ...], ...]) -> tuple[str, ...]:
+    """Return what components declare that collides with the keys of every run.
+
+    Args:
+        registered: The components of ``REGISTRIES``, for which it is found once in a process.
+    """
+    problems = []
+    every_run = {kebab(name) for name in Keys.model_fields} | {kind.key for kind in SLOTS}
+    both_sides = {kind.registry for kind in SLOTS if issubclass(base_of(kind), TwoSidedPart)}
+    for registry, components in zip(REGISTRIES, registered, strict=True):
+        for component in components:
+            who = f"{component.__name__} ('{component.name}')"
+            problems += [
+                f"{who} has a setting '{key}', a key of every run; give it another name"
+                for key in sorted(every_run.intersection(component.setting_keys()))
+            ]
+            if issubclass(component, TwoSidedPart) and registry not in both_sides:
+                allowed = ", ".join(sorted(each.kind for each in both_sides))
+                problems.append(
+                    f"{who} is a TwoSidedPart, with a half on clients, and clients are not sent "
+                    f"the {registry.kind}; allowed for a TwoSidedPart: {allowed}"
+                )
+    return tuple(problems)
+
+
+def _of_the_keys(configuration: Configuration) -> Iterator[str]:
+    """Yield which keys that pick no part do not go together."""
+    keys = configuration.keys
     if keys.resume and not keys.name:
         yield "resume is True, and no run is named; allowed: with the key name (and output-dir)"
     best = keys.closing_posterior == "best"
-    if best and not chain:
+    if best and not configuration.closes:
         yield 'closing-posterior is "best", and there is no closing round; allowed: "last"'
     for given, validates, idle in (
         (f"patience is {keys.patience}", keys.patience, "0"),
-        ("closing-posterior is 'best'", best and chain, "'last'"),
+        ("closing-posterior is 'best'", best and configuration.closes, "'last'"),
     ):
         if validates and not (keys.server_data and keys.server_labels):
             yield (
                 f"{given}, and the server has no labelled images of its own to validate with; "
                 f"allowed: {idle}, or server-data with server-labels=true"
             )
-    protected = configuration.example_privacy.active
-    if keys.class_weights == "balanced" and (keys.task == "regression" or protected):
-        yield (
-            "class-weights is 'balanced', which is for classes, and not for examples whose "
-            "gradients are bounded one by one (example-privacy); allowed: 'equal'"
-        )
     # Which round is the last is known when it is over, and its clients have gone.
     if keys.patience and keys.evaluated_by == "clients" and keys.evaluate_every != 1:
         yield (
@@ -96,6 +199,18 @@ def _of_the_run(configuration: Configuration) -> Iterator[str]:
             f"{keys.evaluate_every} no client may evaluate the last round; allowed: "
             "evaluate-every=1"
         )
+    protected = configuration.example_privacy.active
+    if keys.class_weights == "balanced" and (keys.task == "regression" or protected):
+        yield (
+            "class-weights is 'balanced', which is for classes, and not for examples whose "
+            "gradients are bounded one by one (example-privacy); allowed: 'equal'"
+        )
+
+
+def _of_the_parts(configuration: Configuration) -> Iterator[str]:
+    """Yield which parts do not go together whatever they declare, or with a task or a server."""
+    keys, shared = configuration.keys, configuration.shared
+    personalization, weighting = configuration.personalization, configuration.weighting
     for key, prior in (
         ("personal-prior", configuration.personal_prior),
         ("pretrain-prior", configuration.pretrain_prior),
@@ -112,75 +227,38 @@ def _of_the_run(configuration: Configuration) -> Iterator[str]:
                     f"{kind.key} '{part.name}' has '{name}' by what it overrides, and its has() "
                     "leaves it out; allowed: a has() with what super().has() returns"
                 )
-    if configuration.personalization.active and configuration.inference.counts_all_examples:
+    if personalization.active and configuration.inference.counts_all_examples:
         yield (
-            f"likelihood-examples is 'federation', and personalization "
-            f"'{words['personalization']}' has models that count their client's examples; allowed: "
-            'likelihood-examples="client"'
+            f"likelihood-examples is 'federation', and personalization '{personalization.name}' "
+            'has models that count their client\'s examples; allowed: likelihood-examples="client"'
         )
     inference, optimizer = configuration.personal_inference, configuration.personal_optimizer
-    newton = ("held-precisions" in inference.has(), "newton-steps" in optimizer.has())
-    if configuration.personalization.active and newton[0] != newton[1]:
+    holds, newton = "held-precisions" in inference.has(), "newton-steps" in optimizer.has()
+    if personalization.active and holds != newton:
         yield (
             f"personal-inference is '{inference.name}', and personal-optimizer is "
             f"'{optimizer.name}'; allowed: both 'ivon', or neither"
         )
     for part in configuration.parts if shared.partial else ():
-        if part.state_name and part not in (shared, configuration.personalization):
+        if part.state_name and part not in (shared, personalization):
             yield (
                 f"shared is '{shared.name}', and what '{part.name}' keeps is for all parameters of "
                 'the network; allowed: shared="all", or a method without it'
             )
-    yield from _of_classes_and_networks(configuration)
-    if not chain:
-        return
-    closing = f"closing is '{words['closing']}'"
-    if len(chain) < len(configuration.closing):
-        yield f"{closing}, and 'none' stands alone; allowed: without 'none'"
-    if is_private(configuration.outgoing):
-        yield (
-            f"{closing}, whose sums may hide single examples (example-privacy) and no whole "
-            'client, and outgoing has noise; allowed: closing="none", or outgoing="none"'
-        )
-    for each in (each for each in configuration.closing if keys.task not in each.tasks):
-        allowed = [other.name for other in closings.classes() if keys.task in other.tasks]
-        yield (
-            f"task is '{keys.task}', and closing is '{each.name}', which is for "
-            f"{' and '.join(each.tasks)}; allowed: {', '.join(allowed)}"
-        )
-    bounded = all(each.takes_noise for each in configuration.closing if each.measurements())
-    if configuration.example_privacy.private and not bounded:
-        yield (
-            f"{closing}, some of whose sums take no noise, and example-privacy is "
-            f"'{configuration.example_privacy.name}'; allowed: closings of bounded sums, such as "
-            '"bayesian-head+feature-density"'
-        )
-    if shared.partial:
-        yield (
-            f"{closing}, for one last layer of all clients, and shared is '{words['shared']}', "
-            'with heads of their own; allowed: shared="all"'
-        )
-    if keys.pretrain_examples:
-        yield (
-            f"{closing}, which measures on examples that nobody trains on, and pretrain-examples "
-            f"is {keys.pretrain_examples:g}, some of which they are; allowed: 0"
-        )
 
-
-def _of_classes_and_networks(parts: Configuration) -> Iterator[str]:
-    """Yield what takes classes where numbers are predicted, or a network where there is none."""
-    keys, shared, personal = parts.keys, parts.shared, parts.personalization
-    weighting, distils = parts.weighting, parts.refinement.needs_server and parts.refinement.name
-    # A density may be above 1, and its negative log-likelihood below 0.
+    # What takes classes where numbers are predicted, or a network where there is none. A density
+    # may be above 1, and its negative log-likelihood below 0.
     judges = (weighting.needs_server or weighting.reads) and weighting.name
+    distils = configuration.refinement.needs_server and configuration.refinement.name
+    predicts = not configuration.predictive.idle and configuration.predictive.name
     for key, value, of_classes, of_network in (
         ("pretrain-examples", keys.pretrain_examples, True, True),
-        ("predictive", not parts.predictive.idle and parts.predictive.name, True, True),
+        ("predictive", predicts, True, True),
         ("shared", shared.partial and shared.name, True, True),
         ("weighting", judges, True, weighting.needs_server),
         ("refinement", distils, True, True),
         ("evaluated-by", keys.evaluated_by == "clients" and "clients", True, False),
-        ("personalization", personal.active and personal.name, True, False),
+        ("personalization", personalization.active and personalization.name, True, False),
         ("server-data", keys.server_data, False, True),
         ("ood-dataset", keys.ood_dataset, False, True),
         ("corruptions", "+".join(corruption_names(keys.corruptions)), False, True),
@@ -202,37 +280,42 @@ def _of_classes_and_networks(parts: Configuration) -> Iterator[str]:
             )
 
 
-def _choices(
-    configuration: Configuration,
-    strategy: NamedStrategy,
-    given: Mapping[str, Any],
-    kinds: Iterable[ComponentSlot] = SLOTS,
-) -> list[Choice]:
-    choices = []
-    for kind in kinds:
-        named = kind.key in strategy.values and kind.key not in given
-        for part in configuration.picked(kind):
-            description = f"{kind.key} '{part.name}'"
-            if named:
-                of_strategy = f"strategy '{configuration.keys.strategy}'"
-                of_both = f"{description} ({of_strategy})"
-                description = of_strategy if strategy.only_a_rule else of_both
-            declared = part.has(), part.requires(), part.excludes()
-            choices.append(Choice(kind.key, description, *declared))
-    has, requires = configuration.keys.has(), configuration.keys.requires()
-    needed = [name for choice in choices for name in sorted(choice.requires) if name in PROPERTIES]
-    slots = {kind.key for kind in SLOTS}
-    plain_keys = [key for name in needed if (key := PROPERTIES[name].key) not in slots]
-    for key in dict.fromkeys([*has.values(), *requires.values(), *plain_keys]):
-        choices.append(
-            Choice(
-                key,
-                f"{key} {configuration.values[key]!r}",
-                has=frozenset(name for name, of in has.items() if of == key),
-                requires=frozenset(name for name, of in requires.items() if of == key),
-            )
+def _of_closings(configuration: Configuration) -> Iterator[str]:
+    """Yield what does not go with a closing round."""
+    keys, words = configuration.keys, configuration.words
+    if not configuration.closes:
+        return
+    chain = [each for each in configuration.closing if each.measurements()]
+    closing, privacy = f"closing is '{words['closing']}'", configuration.example_privacy
+    if len(chain) < len(configuration.closing):
+        yield f"{closing}, and 'none' stands alone; allowed: without 'none'"
+    if is_private(configuration.outgoing):
+        yield (
+            f"{closing}, whose sums may hide single examples (example-privacy) and no whole "
+            'client, and outgoing has noise; allowed: closing="none", or outgoing="none"'
         )
-    return choices
+    for each in (each for each in configuration.closing if keys.task not in each.tasks):
+        allowed = [other.name for other in closings.classes() if keys.task in other.tasks]
+        yield (
+            f"task is '{keys.task}', and closing is '{each.name}', which is for "
+            f"{' and '.join(each.tasks)}; allowed: {', '.join(allowed)}"
+        )
+    if privacy.private and not all(each.takes_noise for each in chain):
+        yield (
+            f"{closing}, some of whose sums take no noise, and example-privacy is "
+            f"'{privacy.name}'; allowed: closings of bounded sums, such as "
+            '"bayesian-head+feature-density"'
+        )
+    if configuration.shared.partial:
+        yield (
+            f"{closing}, for one last layer of all clients, and shared is '{words['shared']}', "
+            'with heads of their own; allowed: shared="all"'
+        )
+    if keys.pretrain_examples:
+        yield (
+            f"{closing}, which measures on examples that nobody trains on, and pretrain-examples "
+            f"is {keys.pretrain_examples:g}, some of which they are; allowed: 0"
+        )
 
 
 class Property(NamedTuple):
@@ -305,79 +388,3 @@ PROPERTIES: Mapping[str, Property] = {
     "evaluated-ensemble": Property("predictive", "evaluation of an ensemble by the server"),
 }
 """Properties that parts may declare, by name."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The choice of a key, in words, with the properties that it declares."""
-
-    key: str
-    description: str
-    has: frozenset[str] = frozenset()
-    requires: frozenset[str] = frozenset()
-    excludes: frozenset[str] = frozenset()
-
-
-def _conflicts(choices: Sequence[Choice]) -> Iterator[str]:
-    """Yield what choices need or exclude of each other; of a key without a choice nothing is known.
-
-    What a user-defined part declares wrongly comes alone.
-    """
-    unknown = [*declaration_problems(tuple(registry.classes() for registry in REGISTRIES))]
-    for choice in choices:
-        for name in sorted((choice.has | choice.requires | choice.excludes) - PROPERTIES.keys()):
-            unknown.append(f"{choice.description}: {unknown_name('property', name, PROPERTIES)}")
-    yield from unknown
-    for choice in () if unknown else choices:
-        for name in sorted(choice.requires):
-            key, what, how = PROPERTIES[name]
-            others = [other for other in choices if other.key == key]
-            if others and not any(name in other.has for other in others):
-                kinds = [kind for kind in SLOTS if kind.key == key]
-                parts = [part() for kind in kinds for part in kind.registry.classes()]
-                having = ", ".join(part.name for part in parts if name in part.has())
-                yield (
-                    f"{choice.description} needs {what}, which "
-                    f"{' and '.join(other.description for other in others)} does not give; "
-                    f"allowed: {how or (f'{key} {having}' if having else _default_of(key))}"
-                )
-        for name in sorted(choice.excludes):
-            key, what, how = PROPERTIES[name]
-            for other in choices:
-                if name in other.has:
-                    yield (
-                        f"{choice.description} goes with no {what}, which {other.description} "
-                        f"makes; allowed: {how or _default_of(key)}"
-                    )
-
-
-def _default_of(key: str) -> str:
-    words = {kind.key: kind.default for kind in SLOTS}
-    default = words.get(key) or Keys.model_fields[key.replace("-", "_")].default
-    return f"{key}={json.dumps(default)}"
-
-
-@lru_cache(maxsize=1)
-def declaration_problems(registered: tuple[tuple[type[Component], ...], ...]) -> tuple[str, ...]:
-    """Return what components declare that collides with the keys of every run.
-
-    Args:
-        registered: The components of ``REGISTRIES``, for which it is found once in a process.
-    """
-    problems = []
-    every_run = {kebab(name) for name in Keys.model_fields} | {kind.key for kind in SLOTS}
-    both_sides = {kind.registry for kind in SLOTS if issubclass(base_of(kind), TwoSidedPart)}
-    for registry, components in zip(REGISTRIES, registered, strict=True):
-        for component in components:
-            who = f"{component.__name__} ('{component.name}')"
-            problems += [
-                f"{who} has a setting '{key}', a key of every run; give it another name"
-                for key in sorted(every_run.intersection(component.setting_keys()))
-            ]
-            if issubclass(component, TwoSidedPart) and registry not in both_sides:
-                allowed = ", ".join(sorted(each.kind for each in both_sides))
-                problems.append(
-                    f"{who} is a TwoSidedPart, with a half on clients, and clients are not sent "
-                    f"the {registry.kind}; allowed for a TwoSidedPart: {allowed}"
-                )
-    return tuple(problems)

@@ -1,4 +1,4 @@
-"""All keys together, with the components they pick: resolved and checked in one place."""
+"""A run's configuration: flat keys and values resolved to keys, parts and their settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pydantic
 
 from bfl.aggregation.server import UsesServer
 from bfl.closing.base import HELD_BACK_SHARE
-from bfl.configuration.compatibility import all_contradictions
+from bfl.configuration import compatibility, settings
 from bfl.configuration.component_slots import (
     EVALUATION,
     OF_EVERY_RUN,
@@ -25,15 +25,7 @@ from bfl.configuration.component_slots import (
 from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
 from bfl.configuration.messages import nearest_key, refused_values, unknown_key
 from bfl.configuration.pairs import Value, parse_pairs
-from bfl.configuration.settings import (
-    NamedStrategy,
-    default_strategy,
-    default_values,
-    given_values,
-    named_strategy,
-    settings_of,
-)
-from bfl.data.datasets import absolute_dataset, dataset_sources, portable_dataset, validate_dataset
+from bfl.data import datasets
 from bfl.data.datasets.foreign import absolute_foreign, corruption_names
 from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
@@ -45,7 +37,8 @@ from bfl.presets import presets
 from bfl.registry import Component, kebab
 from bfl.texts import counted
 
-__all__ = ["REGISTRIES", "Configuration", "Value", "default_values", "resolve", "settings_of"]
+MOST_PROBLEMS = 20
+"""Refused values that one message names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,57 +56,6 @@ class Configuration(PickedParts):
     settings_of_every_run: Mapping[str, Value]
     given: Mapping[str, Value] = field(default_factory=dict, compare=False, repr=False)
 
-    @property
-    def components(self) -> tuple[Component, ...]:
-        """The components picked, one of each kind or, of a chain, several."""
-        return tuple(component for kind in SLOTS for component in self.picked(kind))
-
-    @property
-    def parts(self) -> tuple[TwoSidedPart, ...]:
-        """Parts with a half on the server or one on the clients; none of pre-training."""
-        return tuple(
-            component
-            for kind in SLOTS
-            if kind.key == kind.registry.kind
-            for component in self.picked(kind)
-            if isinstance(component, TwoSidedPart) and component.acts
-        )
-
-    @property
-    def held_back_share(self) -> float:
-        """The share of its examples that each client holds back from training."""
-        closes = any(each.measurements() for each in self.closing)
-        return self.keys.calibration_share or (HELD_BACK_SHARE if closes else 0.0)
-
-    @property
-    def server_network_decides(self) -> bool:
-        """True if what the server's network computes enters the result, and so its threads do.
-
-        A part may need it; pre-training and validation pick an epoch or a round by it.
-        """
-        keys = self.keys
-        needed = any(isinstance(c, UsesServer) and c.needs_server for c in self.components)
-        return needed or bool(keys.pretrain_examples or (keys.server_data and keys.server_labels))
-
-    def picked(self, kind: ComponentSlot) -> tuple[Component, ...]:
-        """Return the components of a kind: one or, of a chain, several."""
-        picked = getattr(self, kind.attribute)
-        return picked if kind.chain else (picked,)
-
-    @property
-    def title(self) -> str:
-        """Title of the run for people: data, network, strategy and length."""
-        keys, strategy = self.keys, self.keys.strategy
-        rule = self.pooling.name
-        method = rule if strategy == rule else f"{strategy} ({rule})"
-        return (
-            f"{keys.dataset}, {self.partition.name} partition; {self.words['model']}, "
-            f"{self.inference.name}; {method}, {self.weighting.name} weighting; "
-            f"{counted(keys.rounds, 'round')} of "
-            f"{counted(self.workload.expected_epochs(keys.local_epochs), 'local epoch')}"
-            f"{' on average' if self.workload.varies else ''}"
-        )
-
     @cached_property
     def values(self) -> dict[str, Value]:
         """The flat keys and values that resolve to this configuration."""
@@ -129,13 +71,9 @@ class Configuration(PickedParts):
         """
         checked = self.exchange.clients_check
         merged = self._merged(k for k in SLOTS if not k.server_only or k.key in checked)
-        evaluating = {
-            key
-            for registry in EVALUATION
-            for component in registry.classes()
-            for key in settings_of(component)
-        }
-        merged.update({k: v for k, v in self.settings_of_every_run.items() if k in evaluating})
+        components = [each for registry in EVALUATION for each in registry.classes()]
+        evaluating = {key for each in components for key in settings.settings_of(each)}
+        merged |= {k: v for k, v in self.settings_of_every_run.items() if k in evaluating}
         if not paths:
             merged = without_paths(merged)
         return {key: value for key, value in merged.items() if key not in SERVER_ONLY_KEYS}
@@ -143,14 +81,62 @@ class Configuration(PickedParts):
     def _merged(self, kinds: Iterable[ComponentSlot]) -> dict[str, Value]:
         merged: dict[str, Value] = self.keys.model_dump(by_alias=True)
         chosen = tuple(kinds)
-        keys = {kind.key for kind in chosen}
-        merged.update({key: word for key, word in self.words.items() if key in keys})
+        merged.update({kind.key: self.words[kind.key] for kind in chosen})
         for kind in chosen:
             for component in self.picked(kind):
                 merged.update(component.model_dump(by_alias=True))
-        # An architecture's depth is part of its word.
-        merged.pop("depth", None)
+        merged.pop("depth", None)  # of an architecture it is part of its word
         return merged
+
+    def picked(self, kind: ComponentSlot) -> tuple[Component, ...]:
+        """Return the components of a kind: one or, of a chain, several."""
+        picked = getattr(self, kind.attribute)
+        return picked if kind.chain else (picked,)
+
+    @property
+    def components(self) -> tuple[Component, ...]:
+        """The components picked, one of each kind or, of a chain, several."""
+        return tuple(component for kind in SLOTS for component in self.picked(kind))
+
+    @property
+    def parts(self) -> tuple[TwoSidedPart, ...]:
+        """Parts with a half on the server or one on the clients; none of pre-training."""
+        main = [kind for kind in SLOTS if kind.key == kind.registry.kind]
+        components = [component for kind in main for component in self.picked(kind)]
+        return tuple(c for c in components if isinstance(c, TwoSidedPart) and c.acts)
+
+    @property
+    def closes(self) -> bool:
+        """True if a closing round follows the last one."""
+        return any(each.measurements() for each in self.closing)
+
+    @property
+    def held_back_share(self) -> float:
+        """The share of its examples that each client holds back from training."""
+        return self.keys.calibration_share or (HELD_BACK_SHARE if self.closes else 0.0)
+
+    @property
+    def server_network_decides(self) -> bool:
+        """True if what the server's network computes enters the result, and so its threads do.
+
+        A part may need it; pre-training and validation pick an epoch or a round by it.
+        """
+        keys = self.keys
+        needed = any(isinstance(c, UsesServer) and c.needs_server for c in self.components)
+        return needed or bool(keys.pretrain_examples or (keys.server_data and keys.server_labels))
+
+    @property
+    def title(self) -> str:
+        """Title of the run for people: data, network, strategy and length."""
+        keys, strategy, rule = self.keys, self.keys.strategy, self.pooling.name
+        method = rule if strategy == rule else f"{strategy} ({rule})"
+        epochs = counted(self.workload.expected_epochs(keys.local_epochs), "local epoch")
+        return (
+            f"{keys.dataset}, {self.partition.name} partition; {self.words['model']}, "
+            f"{self.inference.name}; {method}, {self.weighting.name} weighting; "
+            f"{counted(keys.rounds, 'round')} of {epochs}"
+            f"{' on average' if self.workload.varies else ''}"
+        )
 
     def attacks(self, partition_id: int) -> bool:
         """Return whether the client of a partition is a hostile one."""
@@ -165,21 +151,15 @@ class Configuration(PickedParts):
         given = {kebab(key): value for key, value in known.items()}
         return replace(self, keys=self.keys.model_copy(update=known), given={**self.given, **given})
 
-    def with_default_parts(
-        self, kinds: Iterable[ComponentSlot], **settings: Value
-    ) -> Configuration:
+    def with_default_parts(self, kinds: Iterable[ComponentSlot], **changes: Value) -> Configuration:
         """Return the configuration with the default part of some kinds, and settings of these."""
-        read = {**self.values, **{kebab(key): value for key, value in settings.items()}}
+        read = {**self.values, **{kebab(key): value for key, value in changes.items()}}
         words, parts = dict(self.words), dict[str, Any]()
         for kind in kinds:
             picked = kind.pick(kind.default, read)
             words[kind.key] = kind.word(picked, kind.default)
             parts[kind.attribute] = picked if kind.chain else picked[0]
         return replace(self, words=words, **parts)
-
-
-MOST_PROBLEMS = 20
-"""Refused values that one message names."""
 
 
 def says_nothing_measured(configuration: Configuration) -> bool:
@@ -197,7 +177,7 @@ def mechanisms(configuration: Configuration, sums: int = 0) -> tuple[Mechanism, 
 
 def without_paths(values: Mapping[str, Value]) -> dict[str, Value]:
     """Return flat keys and values as they are for clients that do not look for the run's data."""
-    dataset = portable_dataset(str(values.get("dataset", "")))
+    dataset = datasets.portable_dataset(str(values.get("dataset", "")))
     return {**values, "dataset": dataset, "data-dir": ""}
 
 
@@ -223,8 +203,8 @@ def resolve(
     Raises:
         ConfigurationError: Some values are refused. The message has one line for each.
     """
-    plugins = load_plugins(named_plugins(given_values(values)), plugins_of_node)
-    given = given_values(values)
+    plugins = load_plugins(named_plugins(settings.given_values(values)), plugins_of_node)
+    given = settings.given_values(values)
     # What is typed in another encoding is read as such characters, which no file of a run takes.
     _raise_if_any(
         [
@@ -236,59 +216,51 @@ def resolve(
     # Settings in a text, as Flower does not know their keys.
     text = given.get("plugin-settings", "")
     given = {**(parse_pairs(text) if isinstance(text, str) else {}), **given}
-    known = default_values()
-    core = Keys().model_dump(by_alias=True).keys()
+
+    # Which keys there are, and what the strategy says of them.
+    known = settings.default_values()
     unknown = [key for key in given if key not in known]
     problems = [unknown_key(key, known) for key in unknown[:MOST_PROBLEMS]]
     problems += [f"unknown key '{key}'" for key in unknown[MOST_PROBLEMS:]]
     if "plugins" in [nearest_key(key, known) for key in unknown[:MOST_PROBLEMS]]:
         _raise_if_any(problems)  # the parts of a plugin that is not named are unknown as well
-    strategy = NamedStrategy("", {})
-    word = given.get("strategy", default_strategy(given))
+    strategy = settings.NamedStrategy("", {})
+    word = given.get("strategy", settings.default_strategy(given))
     if isinstance(word, str):
         with _collect(problems):
-            strategy = named_strategy(word)
+            strategy = settings.named_strategy(word)
     problems += [
         f"strategy '{word}' sets a key that is none: {unknown_key(key, known)}"
         for key in strategy.values
         if key not in known
     ]
     complete = {**strategy.values, **given}
-    settings = {k: v for k, v in complete.items() if k not in core}
-    # Of all components, picked by the run or not.
-    for component in (c for registry in REGISTRIES for c in registry.classes()):
-        if own := {key: settings[key] for key in component.setting_keys() & settings.keys()}:
+
+    # The values, also of components that the run does not pick, and the parts.
+    of_every_run = Keys().model_dump(by_alias=True).keys()
+    of_parts = {key: value for key, value in complete.items() if key not in of_every_run}
+    for component in (each for registry in REGISTRIES for each in registry.classes()):
+        if own := {key: of_parts[key] for key in component.setting_keys() & of_parts.keys()}:
             with _collect(problems):
                 component(**own)
-    picked = _picked(complete, problems)
+    picked = _pick_parts(complete, problems)
     with _collect(problems):
-        keys = Keys(**{k: v for k, v in complete.items() if k in core})
+        keys = Keys(**{key: value for key, value in complete.items() if key in of_every_run})
     _raise_if_any(problems)
-    with _collect(problems):
-        corruption_names(keys.corruptions)
-    update: dict[str, Any] = {}
-    with _collect(problems):
-        read = bool(keys.server_data)
-        update["best_metric"] = best_metric(keys.best_metric, keys.task, read=read)
-    if check_data:
-        with _collect(problems):
-            where = keys.dataset, keys.data_dir
-            update["server_data"] = absolute_server_data(keys.server_data, *where)
-        with _collect(problems):
-            update["ood_dataset"] = absolute_foreign(keys.ood_dataset, keys.data_dir)
-        with _collect(problems):
-            validate_dataset(*where)
-            update["dataset"], update["data_dir"] = absolute_dataset(*where)
-    _raise_if_any(problems)
-    keys = keys.model_copy(update=update)
+    keys = keys.model_copy(update=_read_references(keys, check_data=check_data))
+
     words = {key: word for key, (word, _) in picked.items()}
     # A rule's name says nothing but ``pooling``, which may be given as well, and wins.
     name = words["pooling"] if strategy.only_a_rule else strategy.name
-    of_every_run = [part for registry in OF_EVERY_RUN for part in registry.classes()]
-    used = [*(type(part) for _, parts in picked.values() for part in parts), *of_every_run]
-    source = keys.dataset.partition(":")[0]
-    for registry, used_name in ((presets, name), (dataset_sources, source)):
-        used += [registry.get(used_name)] if used_name in registry else []
+    used = [each for registry in OF_EVERY_RUN for each in registry.classes()]
+    settings_of_every_run = {
+        key: complete.get(key, declared.default)
+        for each in used
+        for key, declared in settings.settings_of(each).items()
+    }
+    used += [type(part) for _, parts in picked.values() for part in parts]
+    sources = datasets.dataset_sources, keys.dataset.partition(":")[0]
+    used += [registry.get(n) for registry, n in ((presets, name), sources) if n in registry]
     places = ", ".join(plugin.place for plugin in used_plugins(plugins, used))
     chosen: dict[str, Any] = {
         kind.attribute: picked[kind.key][1] if kind.chain else picked[kind.key][1][0]
@@ -297,37 +269,19 @@ def resolve(
     configuration = Configuration(
         keys=keys.model_copy(update={"strategy": name, "plugins": places, "plugin_settings": ""}),
         words=words,
-        settings_of_every_run={
-            key: complete.get(key, field.default)
-            for part in of_every_run
-            for key, field in settings_of(part).items()
-        },
+        settings_of_every_run=settings_of_every_run,
         **chosen,
     )
     if check_parts:
-        _raise_if_any(all_contradictions(configuration, strategy, given, on_client=on_client))
+        _raise_if_any(
+            compatibility.all_contradictions(configuration, strategy, given, on_client=on_client)
+        )
     # The given values that parts read: words and paths in full.
     in_full = {key: value for key, value in configuration.values.items() if key in given}
     return replace(configuration, given={**given, **in_full})
 
 
-def refuse_unread(configuration: Configuration, values: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError for settings that are given for parts that are not picked."""
-    problems = []
-    for key in given_values(values).keys() - configuration.values.keys():
-        readers = [
-            f"{registry.kind} {' or '.join(names)}"
-            for registry in REGISTRIES
-            if (names := [c.name for c in registry.classes() if key in c.setting_keys()])
-        ]
-        problems.append(
-            f"unknown key '{key}': no part of this run has it; it is of {', '.join(readers)}; "
-            f"""allowed: without it ({key}="" takes back what a file says)"""
-        )
-    _raise_if_any(sorted(problems))
-
-
-def _picked(
+def _pick_parts(
     given: Mapping[str, Any], problems: list[str]
 ) -> dict[str, tuple[str, tuple[Component, ...]]]:
     """Return by key the full name of what it picks, and the parts; add what cannot be picked."""
@@ -340,17 +294,56 @@ def _picked(
             continue
         refused: list[str] = []
         with _collect(refused):
-            settings = shared.setdefault(kind.registry.kind, {})
-            parts = kind.pick(word, {**settings, **given})
+            own = shared.setdefault(kind.registry.kind, {})
+            parts = kind.pick(word, {**own, **given})
             picked[kind.key] = (kind.word(parts, word), parts)
             for part in parts if not kind.chain else ():
-                settings.update({**part.model_dump(by_alias=True), **settings})
+                own.update({**part.model_dump(by_alias=True), **own})
         # A registry names what it holds, and two keys may pick from one.
         problems += [
             text if kind.key in text or text in problems else f"{kind.key}: {text}"
             for text in refused
         ]
     return picked
+
+
+def _read_references(keys: Keys, *, check_data: bool) -> dict[str, Any]:
+    """Return the attributes of keys that name metrics, or data on this machine, in full."""
+    problems: list[str] = []
+    update: dict[str, Any] = {}
+    with _collect(problems):
+        corruption_names(keys.corruptions)
+    with _collect(problems):
+        update["best_metric"] = best_metric(
+            keys.best_metric, keys.task, read=bool(keys.server_data)
+        )
+    if check_data:
+        where = keys.dataset, keys.data_dir
+        with _collect(problems):
+            update["server_data"] = absolute_server_data(keys.server_data, *where)
+        with _collect(problems):
+            update["ood_dataset"] = absolute_foreign(keys.ood_dataset, keys.data_dir)
+        with _collect(problems):
+            datasets.validate_dataset(*where)
+            update["dataset"], update["data_dir"] = datasets.absolute_dataset(*where)
+    _raise_if_any(problems)
+    return update
+
+
+def refuse_unread(configuration: Configuration, values: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError for settings that are given for parts that are not picked."""
+    problems = []
+    for key in settings.given_values(values).keys() - configuration.values.keys():
+        readers = [
+            f"{registry.kind} {' or '.join(names)}"
+            for registry in REGISTRIES
+            if (names := [c.name for c in registry.classes() if key in c.setting_keys()])
+        ]
+        problems.append(
+            f"unknown key '{key}': no part of this run has it; it is of {', '.join(readers)}; "
+            f"""allowed: without it ({key}="" takes back what a file says)"""
+        )
+    _raise_if_any(sorted(problems))
 
 
 def _raise_if_any(problems: list[str]) -> None:

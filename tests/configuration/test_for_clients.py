@@ -82,7 +82,7 @@ def test_kinds_with_a_half_on_clients_are_never_the_servers_alone() -> None:
 
 def read_by_clients() -> Iterator[tuple[str, str]]:
     """Yield which attributes of keys and configurations the clients' code reads, and where."""
-    for path in (*(ROOT / "clients").glob("*.py"), ROOT / "bfl/experiments/run/trainer.py"):
+    for path in (*(ROOT / "clients").glob("*.py"), ROOT / "bfl/experiments/run/network.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute):
                 of = node.value

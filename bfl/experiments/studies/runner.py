@@ -18,7 +18,7 @@ import tomli_w
 from rich.progress import track
 
 from bfl.configuration import resolve
-from bfl.configuration.configuration import Value
+from bfl.configuration.pairs import Value
 from bfl.data.datasets import dataset_on_this_machine
 from bfl.errors import BflError, ConfigurationError, RunError
 from bfl.evaluation.evaluated_ensemble import of_a_posterior

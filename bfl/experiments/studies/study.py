@@ -20,9 +20,9 @@ import pydantic
 from pydantic import BaseModel, BeforeValidator, Field
 
 from bfl.configuration import Configuration, expanded, resolve
-from bfl.configuration.configuration import Value
 from bfl.configuration.keys import SECTIONS
 from bfl.configuration.messages import refused_values, unknown_key
+from bfl.configuration.pairs import Value
 from bfl.configuration.settings import default_values, read_sections
 from bfl.configuration.sources import read_toml
 from bfl.data.datasets import portable_dataset
