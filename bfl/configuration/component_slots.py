@@ -7,6 +7,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, get_args, get_type_hints
 
+import pydantic
+import pydantic.dataclasses
+from pydantic.fields import FieldInfo
+
 from bfl.aggregation.defences import Defence, defences
 from bfl.aggregation.pooling import PoolingRule, pooling_rules
 from bfl.aggregation.refinements import Refinement, refinements
@@ -46,8 +50,9 @@ from bfl.registry import Component, Registry, kebab
 LINK = "+"
 """Separator between the words of a chain, as in ``elbo+proximal``."""
 
-OF_PACKAGE = "of the registry's package"
-"""In the declaration of a kind: its key's section is that of what its parts read."""
+OF_PACKAGE, TOP = "of the registry's package", ""
+"""In the declaration of a kind: its key stands in the section of what its parts read, or in none,
+at a file's top."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +62,9 @@ class ComponentSlot:
     Attributes:
         registry: What there is to pick from.
         default: The word that is taken if none is given.
-        description: What the key says, for people.
-        section: The section of a configuration file in which the key stands; empty: at its top.
-        key: The key; a declaration leaves it to the registry, or to the attribute's name.
+        section: The section of a configuration file in which the key stands.
+        description: What the key says, for people: the docstring of the declaration.
+        key: The key: the registry's or, of a second one of a registry, the attribute's name.
         attribute: The attribute of ``PickedParts`` that has what is picked.
         make: Makes the part that a word names, with those settings that it declares; None: the
             registry does.
@@ -72,8 +77,8 @@ class ComponentSlot:
 
     registry: Registry[Any]
     default: str
-    description: str
     section: str = OF_PACKAGE
+    description: str = ""
     key: str = ""
     attribute: str = ""
     make: Callable[[str, Mapping[str, Any]], Any] | None = None
@@ -112,159 +117,97 @@ _part, _server = ComponentSlot, partial(ComponentSlot, server_only=True)
 _both = partial(ComponentSlot, pretrains=True)
 
 
-@dataclass(frozen=True, kw_only=True)
+@pydantic.dataclasses.dataclass(
+    frozen=True,
+    kw_only=True,
+    config=pydantic.ConfigDict(use_attribute_docstrings=True, defer_build=True),
+)
 class PickedParts:
     """Parts that a configuration picks, one attribute for each kind."""
 
-    partition: Annotated[
-        Partition,
-        _server(partitions, "iid", "how the training data are split over the clients", ""),
-    ]
+    partition: Annotated[Partition, _server(partitions, "iid", TOP)]
+    """how the training data are split over the clients"""
     architecture: Annotated[
-        Architecture,
-        _both(architectures, "resnet20", "network architecture", "", make=create_architecture),
+        Architecture, _both(architectures, "resnet20", TOP, make=create_architecture)
     ]
-    inference: Annotated[
-        Inference, _both(inferences, "flipout", "what the network's weights are", "")
-    ]
-    sampling: Annotated[
-        Sampling, _server(samplings, "random", "which clients take part in a round")
-    ]
-    workload: Annotated[
-        Workload, _part(workloads, "equal", "how many local epochs each client makes in a round")
-    ]
-    pooling: Annotated[
-        PoolingRule,
-        _both(pooling_rules, "weighted-sum-of-normals", "how the clients' posteriors become one"),
-    ]
-    weighting: Annotated[
-        Weighting, _server(weightings, "train-size", "what a client's weight in the pool is", "")
-    ]
-    defence: Annotated[
-        Defence, _server(defences, "none", "what is done to posteriors before they are pooled")
-    ]
-    server_optimizer: Annotated[
-        ServerOptimizer,
-        _server(
-            server_optimizers, "none", "what the server makes of the step to the pooled posterior"
-        ),
-    ]
-    broadcast: Annotated[
-        Broadcast, _part(broadcasts, "posterior", "what of the global posterior clients are sent")
-    ]
-    exchange: Annotated[
-        Exchange, _part(exchanges, "direct", "how clients' updates reach the pool", "")
-    ]
-    refinement: Annotated[
-        Refinement,
-        _server(
-            refinements, "none", "what the server does with the pooled posterior beyond pooling"
-        ),
-    ]
-    sampler: Annotated[
-        Sampler,
-        _server(samplers, "gaussian", "the distribution that an ensemble's samples are from"),
-    ]
-    prior: Annotated[Prior, _part(priors, "fixed", "prior of variational clients")]
-    pretrain_prior: Annotated[
-        Prior, _server(priors, "fixed", "prior of variational pre-training", "pretraining")
-    ]
-    shared: Annotated[
-        SharedParameters,
-        _part(
-            shared_parameters,
-            "all",
-            "which parameters travel; the others are a client's own, and never sent",
-        ),
-    ]
-    start: Annotated[
-        Start, _part(starts, "posterior", "where a client's optimizer begins in a round")
-    ]
-    objective: Annotated[
-        tuple[Term, ...],
-        _part(objectives, "elbo", "what clients make small, a sum of terms", chain=True),
-    ]
-    correction: Annotated[
-        Correction, _part(corrections, "none", "what a client adds to its gradients")
-    ]
-    optimizer: Annotated[
-        Optimizer, _both(optimizers, "adam", "what a training step does with the gradient")
-    ]
-    personalization: Annotated[
-        Personalization,
-        _part(personalizations, "none", "what model of its own a client trains and keeps"),
-    ]
-    personal_inference: Annotated[
-        Inference,
-        _part(inferences, "deterministic", "what the weights of personal models are", "personal"),
-    ]
-    personal_optimizer: Annotated[
-        Optimizer, _part(optimizers, "adam", "the optimizer of personal models", "personal")
-    ]
-    personal_prior: Annotated[
-        Prior, _part(priors, "fixed", "prior of variational personal models", "personal")
-    ]
-    schedule: Annotated[
-        Schedule,
-        _part(schedules, "exponential", "what becomes of the learning rate from round to round"),
-    ]
-    augmentation: Annotated[
-        Augmentation, _both(augmentations, "none", "random changes of training images")
-    ]
-    example_privacy: Annotated[
-        ExamplePrivacy,
-        _part(example_privacies, "none", "what protects single examples while a client trains"),
-    ]
-    student_augmentation: Annotated[
-        Augmentation,
-        _server(
-            augmentations,
-            "none",
-            "random changes of the images that the server's student learns from",
-            "aggregation",
-        ),
-    ]
-    predictive: Annotated[
-        Predictive,
-        _server(
-            predictives, "posterior", "what predicts, besides the posterior, when it is evaluated"
-        ),
-    ]
-    tracker: Annotated[
-        Tracker, _server(trackers, "none", "where rounds are logged live, besides the run's folder")
-    ]
-    outgoing: Annotated[
-        tuple[Outgoing, ...],
-        _part(
-            outgoing_parts,
-            "none",
-            "what is done to a client's update on its way out, one after the other",
-            chain=True,
-        ),
-    ]
-    closing: Annotated[
-        tuple[Closing, ...],
-        _part(
-            closings,
-            "none",
-            "what clients' sums over their data tell the final network, one after the other; where "
-            "none is named, `bfl run` takes bayesian-head+feature-density",
-            "",
-            chain=True,
-        ),
-    ]
-    attack: Annotated[Attack, _part(attacks, "none", "what hostile clients send")]
+    """network architecture"""
+    inference: Annotated[Inference, _both(inferences, "flipout", TOP)]
+    """what the network's weights are"""
+    sampling: Annotated[Sampling, _server(samplings, "random")]
+    """which clients take part in a round"""
+    workload: Annotated[Workload, _part(workloads, "equal")]
+    """how many local epochs each client makes in a round"""
+    pooling: Annotated[PoolingRule, _both(pooling_rules, "weighted-sum-of-normals")]
+    """how the clients' posteriors become one"""
+    weighting: Annotated[Weighting, _server(weightings, "train-size", TOP)]
+    """what a client's weight in the pool is"""
+    defence: Annotated[Defence, _server(defences, "none")]
+    """what is done to posteriors before they are pooled"""
+    server_optimizer: Annotated[ServerOptimizer, _server(server_optimizers, "none")]
+    """what the server makes of the step to the pooled posterior"""
+    broadcast: Annotated[Broadcast, _part(broadcasts, "posterior")]
+    """what of the global posterior clients are sent"""
+    exchange: Annotated[Exchange, _part(exchanges, "direct", TOP)]
+    """how clients' updates reach the pool"""
+    refinement: Annotated[Refinement, _server(refinements, "none")]
+    """what the server does with the pooled posterior beyond pooling"""
+    sampler: Annotated[Sampler, _server(samplers, "gaussian")]
+    """the distribution that an ensemble's samples are from"""
+    prior: Annotated[Prior, _part(priors, "fixed")]
+    """prior of variational clients"""
+    pretrain_prior: Annotated[Prior, _server(priors, "fixed", "pretraining")]
+    """prior of variational pre-training"""
+    shared: Annotated[SharedParameters, _part(shared_parameters, "all")]
+    """which parameters travel; the others are a client's own, and never sent"""
+    start: Annotated[Start, _part(starts, "posterior")]
+    """where a client's optimizer begins in a round"""
+    objective: Annotated[tuple[Term, ...], _part(objectives, "elbo", chain=True)]
+    """what clients make small, a sum of terms"""
+    correction: Annotated[Correction, _part(corrections, "none")]
+    """what a client adds to its gradients"""
+    optimizer: Annotated[Optimizer, _both(optimizers, "adam")]
+    """what a training step does with the gradient"""
+    personalization: Annotated[Personalization, _part(personalizations, "none")]
+    """what model of its own a client trains and keeps"""
+    personal_inference: Annotated[Inference, _part(inferences, "deterministic", "personal")]
+    """what the weights of personal models are"""
+    personal_optimizer: Annotated[Optimizer, _part(optimizers, "adam", "personal")]
+    """the optimizer of personal models"""
+    personal_prior: Annotated[Prior, _part(priors, "fixed", "personal")]
+    """prior of variational personal models"""
+    schedule: Annotated[Schedule, _part(schedules, "exponential")]
+    """what becomes of the learning rate from round to round"""
+    augmentation: Annotated[Augmentation, _both(augmentations, "none")]
+    """random changes of training images"""
+    example_privacy: Annotated[ExamplePrivacy, _part(example_privacies, "none")]
+    """what protects single examples while a client trains"""
+    student_augmentation: Annotated[Augmentation, _server(augmentations, "none", "aggregation")]
+    """random changes of the images that the server's student learns from"""
+    predictive: Annotated[Predictive, _server(predictives, "posterior")]
+    """what predicts, besides the posterior, when it is evaluated"""
+    tracker: Annotated[Tracker, _server(trackers, "none")]
+    """where rounds are logged live, besides the run's folder"""
+    outgoing: Annotated[tuple[Outgoing, ...], _part(outgoing_parts, "none", chain=True)]
+    """what is done to a client's update on its way out, one after the other"""
+    closing: Annotated[tuple[Closing, ...], _part(closings, "none", TOP, chain=True)]
+    """what clients' sums over their data tell the final network, one after the other; where none is
+    named, `bfl run` takes bayesian-head+feature-density"""
+    attack: Annotated[Attack, _part(attacks, "none")]
+    """what hostile clients send"""
 
 
 def _slots() -> Iterator[ComponentSlot]:
     known: list[Registry[Any]] = []
-    for attribute, declared in get_type_hints(PickedParts, include_extras=True).items():
-        slot: ComponentSlot = declared.__metadata__[0]
+    declared: dict[str, FieldInfo] = vars(PickedParts)["__pydantic_fields__"]
+    for attribute, hint in get_type_hints(PickedParts, include_extras=True).items():
+        slot: ComponentSlot = hint.__metadata__[0]
         key = kebab(attribute) if slot.registry in known else slot.registry.kind
         known.append(slot.registry)
-        package = section_of_package(slot.registry.package)
-        section = package if slot.section == OF_PACKAGE else slot.section
-        yield replace(slot, key=key, attribute=attribute, section=section)
+        section = slot.section
+        if section == OF_PACKAGE:
+            section = section_of_package(slot.registry.package)
+        description = " ".join((declared[attribute].description or "").split())
+        yield replace(slot, key=key, attribute=attribute, section=section, description=description)
 
 
 SLOTS: tuple[ComponentSlot, ...] = tuple(_slots())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic.fields import FieldInfo
 
@@ -28,8 +27,7 @@ NOT_GIVEN = "(not given)"
 """The same for a key whose default is the empty string, which a person may give."""
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """A key, as one place declares it: in a section or at a file's top, for a reader or all."""
 
     key: str
@@ -85,9 +83,7 @@ def in_sections(values: Mapping[str, Any]) -> dict[str, Any]:
 
     Within each, keys stand in the order of ``settings``; others are at the top.
     """
-    sections: dict[str, str] = {}
-    for setting in settings():
-        sections.setdefault(setting.key, setting.section)
+    sections = _sections()
     tables: dict[str, Any] = {k: v for k, v in values.items() if not sections.get(k)}
     for title in SECTIONS:
         table = {k: values[k] for k, s in sections.items() if s == title and k in values}
@@ -101,20 +97,29 @@ def read_sections(tables: Mapping[str, Any], where: str) -> dict[str, Any]:
     Raises:
         ConfigurationError: A key stands in a section of others, or twice.
     """
-    sections = {setting.key: setting.section for setting in reversed(list(settings()))}
+    sections = _sections()
     values: dict[str, Any] = {}
     for name, value in tables.items():
-        found = value if name in SECTIONS and isinstance(value, Mapping) else {name: value}
-        for key in found:
-            if found is value and (right := sections.get(key, name)) != name:
+        is_section = name in SECTIONS and isinstance(value, Mapping)
+        for key, given in (value if is_section else {name: value}).items():
+            right = sections.get(key, name)
+            if is_section and right != name:
                 place = f"in [{right}]" if right else "at the top, before all sections"
                 raise ConfigurationError(
                     f"{where}: '{key}' stands in [{name}]; allowed: {place}, or in no section"
                 )
             if key in values:
                 raise ConfigurationError(f"{where}: '{key}' is given twice")
-        values |= found
+            values[key] = given
     return values
+
+
+def _sections() -> dict[str, str]:
+    """Return the section of each key, by its first declaration; empty: at a file's top."""
+    sections: dict[str, str] = {}
+    for setting in settings():
+        sections.setdefault(setting.key, setting.section)
+    return sections
 
 
 def default_values() -> dict[str, Value]:
@@ -156,8 +161,7 @@ def expanded(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**defaults, **strategy.values, **given}
 
 
-@dataclass(frozen=True)
-class NamedStrategy:
+class NamedStrategy(NamedTuple):
     """A named choice of values for keys."""
 
     name: str
