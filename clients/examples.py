@@ -52,11 +52,7 @@ class PreparedClient:
 
 
 def cached_client(message: Message, context: Context, task: TrainTask) -> PreparedClient:
-    """Return the client that a task is for, as it was prepared if it is asked for the same again.
-
-    Raises:
-        BflError: The node refuses the task, or the client cannot train on what it is asked to.
-    """
+    """Return the client that a task is for, as it was prepared for the same task before."""
     examples = None if task.examples is None else task.examples.tobytes()
     node = tuple(sorted(context.node_config.items()))
     # One text for all clients of the process, each of whose messages brings one of its own.
@@ -97,7 +93,6 @@ def _prepare_client(node: Node, task: TrainTask) -> PreparedClient:
 def _positions(
     task: TrainTask, data: TrainingData, node: Node, configuration: Configuration
 ) -> Positions:
-    """Return the positions of all examples in the data that are the client's, or refuse them."""
     problem, positions = "", task.examples
     if positions is None:
         if node.dataset:
@@ -183,9 +178,7 @@ def private_metrics(
 def declared_examples(node: Node, reading: Reading, *, private: bool) -> int:
     """Return how many examples a node says it has: 1 for any number that is to stay unknown.
 
-    Args:
-        reading: How the run reads its data, which decides how many are for training.
-        private: Whether the number is to stay unknown.
+    ``reading`` decides how many are for training.
     """
     if not node.dataset:
         return 0
@@ -232,11 +225,7 @@ def shared_data(dataset: str, data_dir: str, reading: Reading = AS_STORED) -> Tr
 
 
 def own_data(location: str, reading: Reading = AS_STORED) -> TrainingData:
-    """Return the training data that a node holds by itself: all of them are its own.
-
-    Raises:
-        DataError: These data alone say which class is which, and not as the run says it.
-    """
+    """Return the training data that a node holds by itself: all of them are its own."""
     dataset = cached_dataset(location, "", reading)
     sums_follow = dataset.encoding and reading.columns == SUMMED
     if dataset.numbered_here and not sums_follow:

@@ -53,11 +53,7 @@ def reports_errors(work: Work) -> Work:
 
 
 def reason_for_server(error: Exception, simulated: bool) -> str:
-    """Return what the server is sent of an exception.
-
-    Args:
-        simulated: Whether the client is a simulated one, which has no secrets from the server.
-    """
+    """Return what the server is sent of an exception; a simulated client has no secrets from it."""
     if not isinstance(error, BflError) and simulated:
         return "".join(traceback.format_exception(error))
     if not isinstance(error, BflError) or not (simulated or error.public):
@@ -90,7 +86,7 @@ _SHARED = {_APP / "bfl": _APP, _APP / "clients": _APP, **{path: path for path in
 
 
 def _place(frame: traceback.FrameSummary) -> str:
-    """Return a line of code that everybody has; of the node's own files, the name alone."""
+    """Show a line of code that everybody has; of the node's own files, the name alone."""
     path = Path(frame.filename)
     for folder, root in _SHARED.items():
         if path.is_relative_to(folder):
@@ -124,12 +120,7 @@ def deadline(seconds: float) -> Iterator[None]:
 
 
 def refuse_task(task: TrainTask, node: Node, configuration: Configuration) -> None:
-    """Refuse what this node does not do, whatever the server says.
-
-    Raises:
-        ConfigurationError: The task is another client's, or one of a hostile client, or the update
-            would go another way than the node allows.
-    """
+    """Refuse what this node does not do, whatever the server says."""
     problem = ""
     # What an attack makes of an update is sent without noise.
     plays_hostile = node.allows_attack and not node.private
@@ -164,13 +155,8 @@ def cached_configuration(text: str, plugins_folder: str | None = None) -> Config
     """Return the configuration that a JSON object of flat keys describes.
 
     The server has checked that its data are there; this machine may keep them elsewhere. What the
-    server alone reads is not sent, and has its default here.
-
-    Args:
-        plugins_folder: Where plugins are on this node, see ``load_plugins``.
-
-    Raises:
-        ConfigurationError: A plugin is missing here, or is not taken.
+    server alone reads is not sent, and has its default here. ``load_plugins`` has what
+    ``plugins_folder`` means.
     """
     # A file that was changed since is another plugin.
     plugins = load_plugins(named_plugins(from_json(text)), plugins_folder)

@@ -43,9 +43,6 @@ def train_round(
 ) -> Message:
     """Return a client's reply to a task: its update, trained from what the server has sent.
 
-    Raises:
-        BflError: The client refuses the task, or cannot train.
-
     Source: Fischer et al. (2024), Algorithm 1, the clients' lines.
     """
     started = time.perf_counter()

@@ -118,11 +118,7 @@ def received_extras(
 
 
 def restore_state(store: ClientState, task: TrainTask) -> Arrays:
-    """Return what a client kept in the last round that was pooled.
-
-    Raises:
-        LostStateError: It is gone, whether a part of the method kept it or the optimizer.
-    """
+    """Return what a client kept in the last round that was pooled; LostStateError: it is gone."""
     kept = store.take_up(task.pooled_round, task.server_round)
     if kept is None and task.pooled_round:
         lost = LostStateError(
@@ -138,7 +134,6 @@ def client_state(context: Context, node: Node, task: TrainTask) -> ClientState:
     """Return where the client of a task keeps its state.
 
     Raises:
-        ConfigurationError: The server has sent a run's key that is none.
         SharedFolderError: The node is simulated on a host that does not see the run's folder.
     """
     client = f"client-{task.partition_id:06d}"
@@ -185,9 +180,6 @@ class StateInFolder:
 
         Returns:
             None if nothing is there: there has been no such round, or the state is lost.
-
-        Raises:
-            LostStateError: It is damaged.
         """
         self._snapshots.drop_between(pooled_round, server_round)
         try:
@@ -221,10 +213,7 @@ class StateInContext:
     """A client's state in Flower's context of its node.
 
     Flower's context may be shared: by the runs of a series, and by a node's own client and the
-    virtual one that pre-trains.
-
-    Args:
-        run: The run's name; what other runs have left goes when something is saved.
+    virtual one that pre-trains. When something is saved, what other runs have left goes.
     """
 
     def __init__(self, context: Context, run: str, client: str) -> None:

@@ -42,8 +42,7 @@ def discover(
     """Wait until all nodes have registered and said who they are, and return the federation.
 
     Flower samples among the nodes registered so far: without waiting, a first round may see 94 of
-    100. How many there have to be is ``clients``, or if that is 0 what the nodes say themselves.
-    Until the time is over, nodes may be late, answer with an error, or play the partition of
+    100. Until the time is over, nodes may be late, answer with an error, or play the partition of
     another one, which may be one that Flower does not yet know to be gone.
 
     Args:
@@ -53,11 +52,8 @@ def discover(
         question: What else they are asked, see ``NodeDescriptions``.
 
     Raises:
-        RunError: Nodes are missing when the time is over, which are named, or the engine has died.
-        ConfigurationError: Two nodes still play one partition then; or, at once, the numbers
-            differ, or a node runs other code than the server, lacks a plugin or data, has labels
-            of its own that are none of the classes or a personal model that its images are too
-            small for, or does not speak its wire format.
+        RunError: Nodes are missing when the time is over, or the engine has died.
+        ConfigurationError: Two nodes still play one partition then; or, at once, a node is unfit.
     """
     deadline = time.monotonic() + timeout
     descriptions = NodeDescriptions(grid, **question)
@@ -102,14 +98,7 @@ def discover(
 def number_nodes(grid: Grid, clients: int, timeout: float, poll: float = 0.2) -> Federation:
     """Wait for the nodes, and number them by the order of their ids; they are asked nothing.
 
-    Args:
-        clients: How many there have to be; 0: as many as at the look before.
-        timeout: Seconds to wait for them.
-        poll: Seconds between looks for nodes.
-
-    Raises:
-        RunError: Nodes are missing when the time is over.
-        ConfigurationError: There are more than ``clients``.
+    Without a number of ``clients``, they are as many as at the look before.
     """
     deadline = time.monotonic() + timeout
     before: set[int] = set()
@@ -168,10 +157,7 @@ class Federation:
 
     @property
     def simulated(self) -> bool:
-        """True if an engine simulates all nodes, which then share the server's files.
-
-        Those draw what the seed repeats, and no other does.
-        """
+        """True if an engine simulates all nodes: they share the server's files and seed."""
         return not self.noise_anew
 
     def partition_of(self, node_id: int) -> int:
@@ -198,19 +184,12 @@ class Federation:
         keys: Keys,
         needed: int,
     ) -> tuple[dict[int, T], dict[int, str]]:
-        """Ask clients something beside a round.
+        """Ask clients something beside a round; return answers, and problems where there is none.
 
         Args:
             contents: What each is sent, by partition id.
             read: Returns what an answer says, or raises what is wrong with it.
-            keys: How long they are waited for, and how often they are asked again.
             needed: How many answers are enough to ask nobody again.
-
-        Returns:
-            By partition id what the answers say, and why there is none of other clients.
-
-        Raises:
-            RunError: The engine has died.
         """
         answers: dict[int, T] = {}
         problems = dict.fromkeys(contents, "no reply")
@@ -242,9 +221,6 @@ class Federation:
 
         Args:
             warn: Takes the partition and what has become of its node, or why a node is not used.
-
-        Raises:
-            RunError: The engine has died.
         """
         online = set(grid.get_node_ids())
         if online == self._partitions.keys():
@@ -279,7 +255,6 @@ class Federation:
     def _unfit(
         self, partition_id: int, candidates: Mapping[int, NodeDescription], online: set[int]
     ) -> str:
-        """Return why new nodes cannot have a partition; empty: the only one can."""
         description, *others = candidates.values()
         if partition_id not in self.nodes:
             return f"its partition-id is {partition_id}; expected 0 to {self.size - 1}"
@@ -310,13 +285,10 @@ class NodeDescriptions:
     """Asks nodes who they are, and remembers what they say.
 
     Args:
-        plugins: The run's plugins, which the nodes look for.
         private: Whether nodes shall not say how many examples they have.
         num_classes: The number of classes that nodes' own labels are held to; None: they are not.
         dataset: The run's data set and where it looks for archives, which nodes without data of
             their own look for; None: they do not.
-        personal_models: Whether clients train personal models, of their node's own word if it has
-            one.
 
     Attributes:
         failures: What nodes have answered that could not say who they are.
@@ -360,11 +332,7 @@ class NodeDescriptions:
         return online
 
     def listen(self, until: float) -> None:
-        """Take answers until all nodes have given theirs, or until a time by the monotonic clock.
-
-        Raises:
-            RunError: The engine has died.
-        """
+        """Take answers until all nodes have given theirs, or a time by the monotonic clock."""
         while self._outstanding.messages:
             replies = self._outstanding.replies()
             self._take(replies)
@@ -424,7 +392,6 @@ class NodeDescriptions:
 
 
 def _expected_number(clients: int, described: Mapping[int, NodeDescription]) -> int:
-    """Return how many nodes there have to be, or raise ConfigurationError for one that is unfit."""
     # Clients of another framework, whose code is not this package's, name none.
     if other := [n for n, d in described.items() if d.code not in (code_digest(), "")]:
         raise ConfigurationError(OTHER_CODE.format(_shown(other)))

@@ -43,8 +43,6 @@ class FlowerClients:
 
     Args:
         federation: The nodes; those that are gone are looked for again before each round.
-        options: What they are sent, and how long they are waited for.
-        run: What an application lends.
         known: What is known of the clients' configuration; None: they are sent none.
         silence: Seconds without hearing from any client after which a round goes on without those
             that have not replied.
@@ -55,9 +53,6 @@ class FlowerClients:
         more: Values of a ServerApp's own, for its own clients, sent from now on.
         usable: What has become of the last round's replies so far.
         suspicion: Whose values were far from all others' in the last round that is complete.
-
-    Raises:
-        ConfigurationError: The partition or a node's own data do not fit.
     """
 
     def __init__(
@@ -108,14 +103,7 @@ class FlowerClients:
         self.federation = self.federation.refreshed(self.grid, partial(self.warn, name))
 
     def replies(self, name: str, messages: Sequence[Message]) -> Iterator[Message]:
-        """Send a round's messages and yield the replies as they come; ask again whose are lost.
-
-        Args:
-            name: The round, in warnings.
-
-        Raises:
-            RunError: The engine has died.
-        """
+        """Send a round's messages and yield the replies as they come; ask again whose are lost."""
         return exchange_with_retries(
             self.grid,
             messages,
@@ -132,10 +120,8 @@ class FlowerClients:
     ) -> Iterator[ClientUpdate]:
         """Yield the usable updates in the replies to a round's messages, by partition id.
 
-        Args:
-            request: What they answer.
-            replies: The clients' replies, in any order, while others are still training; each is
-                counted in ``usable`` as it comes.
+        Replies may come in any order, while others are still training; each is counted in
+        ``usable`` as it comes.
 
         Raises:
             ImplausibleUpdatesError: Some that were yielded turn out to be implausible.
@@ -175,7 +161,6 @@ class FlowerClients:
     def _read_update(
         self, request: TrainingRequest, reply: Message, partition_id: int
     ) -> ClientUpdate | None:
-        """Return the update in a reply, counted; None where it has none that can be used."""
         update, usable = None, self.usable
         if reply.has_error():
             if reply.error.code == wire.RUN_CANNOT_GO_ON:
@@ -218,7 +203,6 @@ class FlowerClients:
     def _refuse(
         self, request: TrainingRequest, partition_id: int, problem: str, *, was_usable: bool = False
     ) -> None:
-        """Count an update as refused that has been counted as usable before or not."""
         self.usable.found -= was_usable
         self.usable.refused += 1
         self.usable.left_out[partition_id] = REFUSED
@@ -331,7 +315,6 @@ class FlowerClients:
 def _num_examples(
     federation: Federation, options: ClientOptions, held_back_share: float
 ) -> dict[int, int]:
-    """Return how many examples clients train on, by partition id, where the server knows it."""
     parts = [None] * federation.size if options.partition is None else options.partition
     most = options.max_examples
     if len(parts) < federation.size:

@@ -31,9 +31,7 @@ class UsableReplies:
     Whoever takes replies counts each before it takes the next.
 
     Attributes:
-        found: How many are usable.
         failed: How many clients have failed for good.
-        refused: How many replies are not usable.
         left_out: Why the round is made without a client, by partition id.
         lost: Clients that have lost what they kept, and cannot go on.
     """
@@ -75,11 +73,7 @@ def exchange_with_retries(
     Args:
         silence: See ``exchange``.
         retries: How often those that failed are asked again.
-        usable: Where whoever takes the replies counts those that it can use.
         report: Takes the node and the reason of each failure after which the node is asked again.
-
-    Raises:
-        RunError: The engine has died.
     """
     unanswered = {message.metadata.dst_node_id: message for message in messages}
     for attempt in range(retries + 1):
@@ -106,7 +100,6 @@ def exchange_with_retries(
 
 
 def _give_up(failed: dict[int, Message], unanswered: dict[int, Message]) -> Iterator[Message]:
-    """Yield the errors of nodes that will not be asked again, and forget both."""
     for node in list(failed):
         del unanswered[node]
         yield failed.pop(node)
@@ -186,9 +179,7 @@ class Outstanding:
     def send(self, messages: Sequence[Message], silence: float = 0.0) -> list[Message]:
         """Send messages; return errors for those that Flower has not taken.
 
-        Args:
-            silence: Seconds without any reply for which they are waited for, see ``exchange``; 0:
-                for good.
+        They are waited for ``silence`` seconds without any reply, see ``exchange``; 0: for good.
         """
         if not messages:
             return []
@@ -216,9 +207,6 @@ class Outstanding:
 
         One that is no message, larger than any can be, or announced and not uploaded in time, is an
         error, and the others do not wait for it.
-
-        Raises:
-            RunError: A simulation's client cannot go on.
         """
         began, incoming = time.monotonic(), self._replies.coming.keys()
         before = set(incoming)
@@ -260,7 +248,6 @@ class Outstanding:
 
 
 def _most_array_bytes(messages: Sequence[Message]) -> int:
-    """Return how many bytes the arrays of that message have which has the most."""
     sizes: dict[int, int] = {}  # the clients of a round are sent the same record, counted once
     totals = [0]
     for message in messages:
@@ -303,9 +290,7 @@ def in_order(
     a round.
 
     Args:
-        replies: The clients' replies, in any order.
         partition_ids: The clients that were asked, sorted.
-        partition_of: Gives the partition id that a node plays.
         read: Returns the update in a client's reply; None if there is none that can be used.
     """
     early: dict[int, T | None] = {}

@@ -59,7 +59,6 @@ class PosteriorPooling(GivenParts, Strategy):
         scale_floor: The least standard deviation of a pooled posterior; 0: none.
         fraction_evaluate: The share of the clients that evaluate the posterior after a round, with
             their ``@app.evaluate``; 0: none.
-        seed: The run's seed.
         client_options: How many clients there are, what they are sent, and how long they are
             waited for.
         run: What an application around the Strategy lends it, such as the network's manifest and
@@ -72,10 +71,6 @@ class PosteriorPooling(GivenParts, Strategy):
         request: The round in progress; None between rounds.
         pooled: What the last round has led to; None before the first.
         implausible: Why updates of this round are refused with which it has been pooled before.
-
-    Raises:
-        TypeError: There is no rule, or a subclass is given another one than its own.
-        ConfigurationError: There is no part of a name.
 
     Source: Fischer et al. (2024), Algorithm 1.
     """
@@ -101,7 +96,6 @@ class PosteriorPooling(GivenParts, Strategy):
         self._messages: Sequence[Message] = ()
 
     def _rule(self) -> PoolingRule | str:
-        """Return the rule that was given, or the subclass's own with the settings given."""
         own = self.rule_class
         if self.rule is None:
             if own is None:
@@ -128,11 +122,6 @@ class PosteriorPooling(GivenParts, Strategy):
             server_round: The round; after the first it is a later one than the last.
             arrays: ``mean`` (D,), ``variance`` (D,) and ``point`` (P,): the global posterior.
             config: Values for the clients, besides those of the task.
-            grid: Flower's grid.
-
-        Raises:
-            ConfigurationError: Something does not go together, or the arrays are no posterior.
-            RunError: Nodes are missing.
         """
         if self.method.exchange.secure_sums:
             raise ConfigurationError(
@@ -148,9 +137,7 @@ class PosteriorPooling(GivenParts, Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Return the global posterior after a round, and what was measured in it.
 
-        Args:
-            server_round: The round that ``configure_train`` has made the messages of.
-            replies: Its replies, in any order, while others may still be coming.
+        The replies may be in any order, while others may still be coming.
 
         Raises:
             RunError: Fewer clients than ``min_clients`` have sent a usable update, or what is
@@ -225,11 +212,6 @@ class PosteriorPooling(GivenParts, Strategy):
 
         ``timeout`` is how long a round waits without hearing from any client before it gives up
         on those that have not replied.
-
-        Raises:
-            ConfigurationError: Something does not go together; nothing has been trained.
-            RunError: A round has fewer usable updates than ``min_clients``, what is pooled is no
-                posterior, or the engine has died.
         """
         from strategies import start
 

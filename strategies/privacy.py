@@ -97,15 +97,12 @@ class PrivacyAccount:
     def begin_sums(self, folder: Path, release: str, *, anew: bool) -> None:
         """Note that a round of a closing's noised sums begins, so that it outlives this process.
 
-        The account is that of the run with this round's closing.
+        The account is that of the run with this round's closing; RunError: a budget is exceeded.
 
         Args:
             release: A word for what is asked, as in ``count_sums_room``. With noise by the seed,
                 the same has the same noise, and counts once.
             anew: Whether noise is from the system's randomness.
-
-        Raises:
-            RunError: A budget would be exceeded; nobody has been asked.
         """
         begun = read_begun_sums(folder)
         if release in begun and not anew:
@@ -121,7 +118,6 @@ class PrivacyAccount:
         write_atomically(folder / SUMS_LEDGER, lines.encode("ascii"))
 
     def _with_round(self, server_round: int) -> list[Counter[int]]:
-        """Return how often each client will have released with a round more."""
         epochs = self._epochs(server_round)
         return [
             before + Counter({client: mechanism.releases(epochs[client]) for client in epochs})

@@ -49,9 +49,7 @@ def pool_round(
     """Return what the updates of a round are pooled to, before it is refined.
 
     Args:
-        request: What the clients were asked.
         updates: In the order of partition ids; they may come while others are still training.
-        seed: The run's.
         num_examples: By partition id, what clients hold as far as the server knows.
         manifest: The parameters of the network, to whose minima the pool is held.
         server: The server's own data and network, for a weighting that needs them.
@@ -122,9 +120,6 @@ def weigh(
     and let go when its turn comes: the server's memory does not grow with the number of clients. If
     some do not reply, the weights of the others do not sum to 1, which all rules but those whose
     ``weights_are_fractions`` make up for.
-
-    Raises:
-        PosteriorError: No client has a positive weight.
     """
     method, selected = request.method, request.partition_ids
     known = {client: num_examples[client] for client in selected if client in num_examples}
@@ -154,12 +149,7 @@ def weigh(
 
 
 def foreseen_weights(weighting: Weighting, num_examples: Mapping[int, int]) -> dict[int, float]:
-    """Return the weights of a round's clients by partition id, with sum 1.
-
-    Args:
-        weighting: A scheme that goes by ``counts_only``.
-        num_examples: What each selected client holds, by partition id; all at least 1.
-    """
+    """Return the weights of a round's clients, with sum 1, by numbers of examples of at least 1."""
     fractions = pooling.normalised(weighting.weigh_counts(list(num_examples.values())))
     return dict(zip(num_examples, fractions, strict=True))
 
@@ -178,10 +168,6 @@ def next_round(
         clients: Those whose updates were pooled, in the order of partition ids.
         metrics: What was measured of their updates.
         combined: What they have sent besides their posteriors, summed or averaged.
-
-    Raises:
-        PosteriorError: The pool is below a minimum of the network's parameters.
-        RunError: No other round can begin with it.
     """
     method, state, number = request.method, request.state, request.server_round
     ids = [client.partition_id for client in clients]
@@ -244,9 +230,6 @@ def refine_round(
     Args:
         parametrization: The clients' network's, which may compute with other variances than a
             posterior has.
-
-    Raises:
-        RunError: It cannot be refined, or what it is refined to is no posterior.
     """
     method, used = request.method, parametrization.used_variance
     context = RoundContext(
@@ -277,7 +260,6 @@ class TrainingRequest:
     """Request to the clients of a round.
 
     Attributes:
-        method: The parts that the round is made of.
         state: Where the federation stands before it.
         partition_ids: The selected clients, sorted.
         expected: A posterior of the sizes and types that they send back.
@@ -338,11 +320,7 @@ class TrainingRequest:
 def round_request(
     method: Method, state: ServerState, seed: int, implausible: Mapping[int, str]
 ) -> TrainingRequest:
-    """Return what the clients of the round after a state are asked, sampled by (seed, round).
-
-    Raises:
-        RunError: What the parts would send has values that their declarations rule out.
-    """
+    """Return what the clients of the round after a state are asked, sampled by (seed, round)."""
     return TrainingRequest(
         method=method,
         state=state,
@@ -424,11 +402,7 @@ def client_entries(clients: Sequence[PooledClient]) -> list[dict[str, Any]]:
 
 
 def mean_metrics(updates: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, float]:
-    """Return clients' metrics averaged with the numbers of examples of those that have sent each.
-
-    Args:
-        updates: Each client's number of examples and what it has measured.
-    """
+    """Return clients' metrics, each averaged with the numbers of examples of those that sent it."""
     sent: dict[str, list[tuple[float, int]]] = {}
     for num_examples, metrics in updates:
         for name, value in metrics.items():

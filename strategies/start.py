@@ -133,12 +133,7 @@ def begin(
 ) -> RunningFederation:
     """Wait for the nodes and refuse what does not go together, before anybody trains.
 
-    Args:
-        timeout: Seconds without any reply after which a round goes on without the rest.
-
-    Raises:
-        ConfigurationError: Something does not go together.
-        RunError: Nodes are missing.
+    ``timeout``: seconds without any reply after which a round goes on without the rest.
     """
     method, run, options = strategy.method, strategy.run, strategy.client_options
     initial = initial_posterior(arrays, run.manifest)

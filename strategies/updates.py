@@ -87,7 +87,7 @@ def read_update(
     declared: Sequence[DeclaredArray] = (),
     unpack: Unpack | None = None,
 ) -> ClientUpdate:
-    """Return the update in a client's reply, or raise RefusedUpdateError.
+    """Return the update in a client's reply, which holds content, or raise RefusedUpdateError.
 
     Checked are names, shapes, types, that all values are finite, that variances are positive and
     point parameters not below their minima, that the number of examples is the one that is
@@ -95,9 +95,7 @@ def read_update(
     posterior are those that the parts of the method declare.
 
     Args:
-        reply: The reply; it holds content and not an error.
         sent: The posterior that the client was sent: its sizes and types are expected back.
-        manifest: The parameters of the network, where the server knows them.
         num_examples: How many examples the client holds, where the server knows it.
         most_examples: The most that a client may claim where it does not.
         declared: What the client has to send besides its posterior.
@@ -130,11 +128,7 @@ def read_update(
 
 
 def read_evaluation(reply: Message, most_examples: int) -> tuple[int, dict[str, float]]:
-    """Return the number of examples and the metrics of a client that has evaluated.
-
-    Raises:
-        RefusedUpdateError: They are not what they should be.
-    """
+    """Return the number of examples and the metrics of a client that has evaluated."""
     metrics = _metric_record(reply)
     num_examples = _num_examples(metrics.get(NUM_EXAMPLES), None, most_examples)
     return num_examples, _split_metrics(metrics)[0]
@@ -238,12 +232,12 @@ class ImplausibleUpdatesError(RunError):
 
 
 class Plausibility:
-    """Judges the updates of one round.
+    """Judges the updates of one round, see the module.
 
     Args:
         sent: What clients were sent: its greatest values are those of any honest beginning.
         broadcast: What they were sent besides.
-        refuse: Called with the partition id and the reason where an update is refused.
+        refuse: Takes the partition id and the reason where an update is refused.
     """
 
     def __init__(
@@ -350,7 +344,7 @@ def _measure(posterior: Posterior, extras: Arrays, since: Posterior) -> dict[str
 
 
 def _greatest_sent(sent: Posterior) -> dict[str, float]:
-    """Return what is measured of what clients were sent: of a change, how far it is from zero."""
+    """Measure what clients were sent: of a change, how far it is from zero."""
     zero = Posterior(np.zeros_like(sent.mean), sent.variance, np.zeros_like(sent.point))
     return _measure(sent, {}, zero)
 
@@ -361,7 +355,6 @@ def _greatest(values: Vector) -> float:
 
 
 def _distance(values: Vector, others: Vector) -> float:
-    """Return the norm of a difference, in blocks: no other vector is in memory."""
     blocks = range(0, values.size, BLOCK)
     parts = (values[n : n + BLOCK].astype(float) - others[n : n + BLOCK] for n in blocks)
     with np.errstate(over="ignore"):  # infinite is too far as well
