@@ -18,19 +18,14 @@ Images = npt.NDArray[np.uint8 | np.float32]
 
 WHITE = 255
 
-GREY_OF_RGB = (0.299, 0.587, 0.114)
-"""Weights of red, green and blue (ITU-R BT.601), as Pillow has them."""
-
-AT_ONCE = 256
-"""Number of images resized at once: in float64 they take eight times their memory."""
+GREY_OF_RGB = (0.299, 0.587, 0.114)  # ITU-R BT.601, as Pillow has them
+AT_ONCE = 256  # images resized at once: in float64 they take eight times their memory
 
 
 def as_pixels(images: Mapping[str, Array], pixel_range: str = "") -> dict[str, Images]:
     """Return images on the scale of pixels, 0 to 255: uint8 as it is, or else float32.
 
-    Args:
-        images: uint8, or floats in [0, 1], of the same shape but for their number, by name.
-        pixel_range: The key ``pixel-range``, by which numbers of any type become float32.
+    They are uint8, or floats in [0, 1], or by ``pixel-range`` numbers of any type.
     """
     for name, array in images.items():
         if array.dtype.kind not in "iuf":
@@ -170,10 +165,9 @@ def _weights(old: int, new: int) -> npt.NDArray[np.float64]:
 
 
 def padded(images: Images, side: int) -> Images:
-    """Return images [N, H, W, C] that repeat the pixels of their edges up to a side.
+    """Return images [N, H, W, C] that repeat their edges up to a side, the last one more often.
 
-    Of an odd number of new rows or columns the one more is below or on the right. Larger images
-    are a ValueError.
+    Larger images are a ValueError.
     """
     height, width = images.shape[1:3]
     if side < max(height, width):
@@ -183,10 +177,7 @@ def padded(images: Images, side: int) -> Images:
 
 
 def shifted(images: Images, pixels: int, generator: np.random.Generator) -> Images:
-    """Return images [N, H, W, C], each shifted by up to so many rows and columns, drawn uniformly.
-
-    The pixels of edges repeat.
-    """
+    """Return images [N, H, W, C], each shifted by up to so many pixels uniformly; edges repeat."""
     count, height, width = images.shape[:3]
     down, right = generator.integers(-pixels, pixels + 1, (2, count, 1))
     rows = np.clip(np.arange(height) - down, 0, height - 1)
@@ -196,10 +187,7 @@ def shifted(images: Images, pixels: int, generator: np.random.Generator) -> Imag
 
 
 def with_channels(images: Images, channels: int) -> Images:
-    """Return images [N, H, W, C] with one or three channels: three equal ones of grey, or grey.
-
-    Other numbers of channels are a ValueError.
-    """
+    """Return images [N, H, W, C] with one or three channels; a ValueError of any other number."""
     old = images.shape[-1]
     if old == channels:
         return images

@@ -1,9 +1,8 @@
 """Labelled images, picked by one word of the configuration.
 
 The key ``dataset`` is the name of a source (``digits``, ``cifar10``, ...), with what the source
-needs behind a colon (``npz:PATH``, ``hf:NAME``, ``hf:NAME:SUBSET``). A source is one class that
-registers itself; a named set on the Hugging Face hub is a row of ``hub.NAMED``. All functions raise
-a ConfigurationError where the name is unknown, with the nearest.
+needs behind a colon (``npz:PATH``, ``hf:NAME``, ``hf:NAME:SUBSET``). A source is a class that
+registers itself; a named set of the Hugging Face hub is a row of ``hub.NAMED``.
 """
 
 from __future__ import annotations
@@ -44,13 +43,9 @@ __all__ = [
 
 
 def load_dataset(dataset: str, data_dir: str | Path = "", reading: Reading = AS_STORED) -> Dataset:
-    """Return the data set that a word of the configuration picks.
-
-    Raises:
-        ConfigurationError: What stands behind the colon is missing, or does not go with the keys.
-        DataError: The data cannot be had, or are not what their format promises.
-    """
+    """Return the data set that a word of the configuration picks, in the run's shape."""
     source, location = source_and_location(dataset)
+    source.check_location(location, _folder(data_dir))
     if reading.task not in source.tasks:
         able = ", ".join(c.name for c in dataset_sources.classes() if reading.task in c.tasks)
         raise ConfigurationError(
@@ -64,6 +59,7 @@ def load_dataset(dataset: str, data_dir: str | Path = "", reading: Reading = AS_
             f"'{dataset}'; allowed: {able}, or {PIXEL_RANGE}=\"\""
         )
     loaded = source.load(location, _folder(data_dir), reading)
+    loaded.check()
     if reading.test_sites and not loaded.split_here:
         raise ConfigurationError(
             f"test-sites is '{reading.test_sites}', and dataset '{dataset}' says itself what is "
@@ -118,10 +114,7 @@ def absolute_dataset(dataset: str, data_dir: str | Path = "") -> tuple[str, str]
 
 
 def absolute_other(dataset: str, data_dir: str, beside: str) -> str:
-    """Return a data set that another key names, such that the current folder does not matter.
-
-    ``beside`` begins the refusal of one that cannot be loaded: the key, and what else it may be.
-    """
+    """Return what another key names as ``absolute_dataset`` does; ``beside`` begins a refusal."""
     try:
         validate_dataset(dataset, data_dir)
     except ConfigurationError as error:

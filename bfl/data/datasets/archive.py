@@ -26,11 +26,7 @@ CALLED = {
 """Names of a data set's arrays in an archive."""
 
 NAMES = "class_names"
-"""Name of the array that names the classes."""
-
-DARK = 16
-"""Greatest pixel, of 255, of images that a person is told are dark."""
-
+DARK = 16  # the greatest pixel, of 255, of images that a person is told are dark
 _MOST_CHANNELS = 4
 
 
@@ -56,11 +52,7 @@ class Archive(PathSource):
 def read_archive(
     path: Path, name: str, class_names: tuple[str, ...] = (), *, pixel_range: str = ""
 ) -> Dataset:
-    """Return the data set in an archive.
-
-    Args:
-        class_names: The classes of a known data set; empty: what the archive says.
-    """
+    """Return the data set in an archive; ``class_names`` are those of a known one."""
     with open_arrays(path) as archive:
         if ALONE in archive:
             raise DataError(f"{path}: not a NumPy archive (.npz): it is a single array")
@@ -148,13 +140,7 @@ def _check_channels_last(name: str, shape: tuple[int, ...]) -> None:
 
 
 class Classes(NamedTuple):
-    """Labels as numbers of classes.
-
-    Attributes:
-        labels: int64 [N] of each split.
-        here: How they were numbered, where that depends on these labels alone.
-        notes: Lines on how they were read.
-    """
+    """Labels of each split as numbers of classes; ``here`` is how, if by these labels alone."""
 
     labels: tuple[Labels, ...]
     names: tuple[str, ...] = ()
@@ -165,15 +151,10 @@ class Classes(NamedTuple):
 def number_classes(
     splits: Mapping[str, Array], names: tuple[str, ...], *, fixed: bool = False
 ) -> Classes:
-    """Return labels as numbers of classes counted from 0.
+    """Return labels as numbers of classes counted from 0, of splits of which training is first.
 
     Taken are texts, and whole numbers of any type. Texts are numbered in the order of ``names``,
-    else in their own; numbers that count from 1 lose 1.
-
-    Args:
-        splits: The labels for training, then those for testing, by their names for messages.
-        names: The classes' names, in the order of the numbers; empty: not known.
-        fixed: Whether labels have to count from 0, as the classes of a known data set do.
+    else in their own; numbers that count from 1 lose 1, unless their beginning is ``fixed``.
     """
     flat = {name: _flatten(name, labels) for name, labels in splits.items()}
     texts = [name for name, labels in flat.items() if labels.dtype.kind == "U"]

@@ -27,10 +27,10 @@ Labels = npt.NDArray[np.int64]
 Targets = npt.NDArray[np.float32 | np.float64]
 
 
-def digest_of(*arrays: npt.NDArray[Any]) -> str:
+def digest_of(*arrays: npt.NDArray[Any] | None) -> str:
     """Return the SHA-256 of arrays with their types and shapes, as hexadecimal digits."""
     found = hashlib.sha256()
-    for array in arrays:
+    for array in (array for array in arrays if array is not None):
         found.update(f"{array.dtype.str} {array.shape} ".encode())
         found.update(np.ascontiguousarray(array).data if array.size else b"")
     return found.hexdigest()
@@ -38,12 +38,9 @@ def digest_of(*arrays: npt.NDArray[Any]) -> str:
 
 @dataclass(frozen=True)
 class Task:
-    """One of several data sets that are one here, each with classes of its own.
+    """One of several data sets that are one here; its labels begin at ``first_class``.
 
-    Attributes:
-        name: Its word, as in the key ``dataset``.
-        first_class: Where its labels begin among those of all.
-        clients: How many clients have it; None: all that are left.
+    ``clients`` is how many have it; None: all that are left.
     """
 
     name: str
@@ -61,18 +58,18 @@ class Dataset:
     """Labelled images for training and testing; nothing may rely on their order.
 
     Attributes:
-        name: The word that picked it, for messages and reports.
+        name: The word that picked it.
         train_images: [N, H, W, C], uint8 or float32: 0 is black and 255 white.
         train_labels: int64 [N], classes counted from 0.
         class_names: One name per class, also of classes without an example.
         tasks: The data sets that it is made of, where clients have different ones.
-        numbered_here: How its labels became numbers, where that depends on what is in it alone, so
-            that other data of the same classes may number them otherwise; else empty.
+        numbered_here: How its labels became numbers, if other data of the same classes may number
+            them otherwise; else empty.
         split_here: True if ``test-share`` has split it.
         train_columns: What partitions may go by, of each training example, such as its site.
-        encoding: What the columns of a table have become here; None: these are images.
+        encoding: What the columns of a table have become; None: these are images.
         target: Mean and deviation of the numbers that are predicted, if they are. Labels then say
-            whether they are above the median, for what goes by labels, such as partitions.
+            whether they are above the median, for partitions.
         train_targets: The numbers of the training examples, (N,), in their unit.
         said: Lines on how it was read, such as what was left out.
     """
@@ -121,14 +118,12 @@ class Dataset:
     @cached_property
     def train_digest(self) -> str:
         """Digest of the training images and answers."""
-        answers = (self.train_labels, self.train_targets)
-        return digest_of(self.train_images, *(array for array in answers if array is not None))
+        return digest_of(self.train_images, self.train_labels, self.train_targets)
 
     @cached_property
     def test_digest(self) -> str:
         """Digest of the test images and answers."""
-        answers = (self.test_labels, self.test_targets)
-        return digest_of(self.test_images, *(array for array in answers if array is not None))
+        return digest_of(self.test_images, self.test_labels, self.test_targets)
 
     def all_for_testing(self) -> Dataset:
         """Return the data set with all examples for testing, those for training among them."""
@@ -154,11 +149,7 @@ class Dataset:
         return tasks
 
     def check(self, called: Mapping[str, str] | None = None) -> None:
-        """Raise a DataError unless the arrays are what the class promises and go together.
-
-        Args:
-            called: The source's names of attributes, for the message (``x_train``).
-        """
+        """Refuse arrays that are not as promised, by the source's names (``x_train``) if given."""
         names = called or {}
 
         def refuse(array: str, problem: str) -> None:
@@ -225,11 +216,7 @@ class DatasetSource(Component):
 
     @abstractmethod
     def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
-        """Return the data set, checked; whoever asks brings images into the run's shape.
-
-        Raises:
-            DataError: The data cannot be had, or are not what their format promises.
-        """
+        """Return the data set; a DataError if it cannot be had."""
 
     def check_location(self, location: str, data_dir: Path | None) -> None:
         """Raise a ConfigurationError, without reading images, if there is nothing to load."""
@@ -311,10 +298,7 @@ dataset_sources: Registry[DatasetSource] = Registry("dataset", "bfl.data.dataset
 
 
 def suggest_word(path: Path, source: str = "") -> str:
-    """Return, for a refusal's end, the word by which a path is usually read, if not by ``source``.
-
-    There is nothing to return for a path that no source reads.
-    """
+    """Return a refusal's end: the word by which a path is read, if one reads it but ``source``."""
     suffixes = {".npz": "npz", ".csv": "table", ".parquet": "table", ".pq": "table"}
     marks = {"train.csv": "table", "train.parquet": "table", "dataset_dict.json": "disk"}
     usual = suffixes.get(path.suffix.lower(), "")
@@ -329,6 +313,5 @@ def source_and_location(word: str) -> tuple[DatasetSource, str]:
     path = Path(word.strip())
     with suppress(OSError):  # what is too long for a path
         if spelling not in dataset_sources and path.exists() and (hint := suggest_word(path)):
-            unknown = f"unknown dataset '{spelling}', and there is such a path{hint}"
-            raise ConfigurationError(unknown)
+            raise ConfigurationError(f"unknown dataset '{spelling}', and a path{hint}")
     return dataset_sources.create(spelling), location.strip()

@@ -11,7 +11,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,39 +27,26 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
-SHOWN = 5
-"""Most columns or categories that a message names."""
-
-MOST_CATEGORIES = 100
-"""Most categories of a column; more are rather names than kinds."""
-
-FEW_ROWS = 10
-"""Most rows in which each may have a category of its own."""
-
-FAR = 6.0
-"""Deviations from the mean beyond which a number is unlike the training rows'."""
-
 REFUSE, MEAN, INDICATOR = "refuse", "mean", "indicator"
 """Values of the key ``missing``."""
 
-LEAST_NOISE = 1e-6
-"""Least variance of the noise of a number that is predicted, where the number's own is 1."""
+SHOWN = 5  # columns or categories in a message
+MOST_CATEGORIES = 100  # of a column; more are rather names than kinds
+FEW_ROWS = 10  # in which each may have a category of its own
+FAR = 6.0  # deviations from the mean, beyond which a number is unlike the training rows'
+LEAST_NOISE = 1e-6  # variance of a predicted number's noise, where the number's own is 1
+GREY = 127.5  # a column's mean on the scale of pixels, and its standard deviation there
 
 CONSTANT = 1e-10
 """Greatest variance of numbers that count as one value by masked sums, in squares of the deviation
 of the server's table: about what their rounding leaves of one value."""
-
-GREY = 127.5
-"""Place of a column's mean on the scale of pixels, and its standard deviation there."""
 
 NO_VALUE = frozenset(
     ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-nan", "NULL", "null", "None", "<NA>", "NAN")
 )
 """Words that are no value among numbers; among texts they are texts, and only "" is no value."""
 
-CODE = r"[+-]?0[0-9]+"
-"""A whole number with zeros before it, which is rather a name than a number."""
-
+CODE = r"[+-]?0[0-9]+"  # a whole number with zeros before it is rather a name
 _NUMBER_WITH_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u2060\ufeff]")
 
@@ -84,10 +71,9 @@ def normalize_texts(values: Series[Any]) -> tuple[Series[Any], tuple[str, ...]]:
 
 
 def type_column(values: Series[Any], where: str) -> tuple[Series[Any], tuple[str, ...]]:
-    """Return a column of any type as numbers if all its values are, else as normalized texts.
+    """Return a column of any type as numbers if all its values are, else as texts; and notes.
 
-    Decimals and texts such as "1.5" are numbers. Whole numbers with zeros before them, such as
-    "007", are texts. Dates stay dates. Besides, there are notes on how the column was read.
+    Decimals and texts such as "1.5" are numbers. Codes such as "007" are texts. Dates stay dates.
     """
     import pandas
     from pandas.api import types
@@ -192,10 +178,8 @@ def check_complete(
 ) -> None:
     """Refuse typed rows in which a value is missing, or is no finite number.
 
-    Args:
-        target: The column that is predicted, and so can be neither filled nor left out.
-        fixed: Whether a run takes all columns, so that none can be left out.
-        filled: Whether missing values of the others are filled.
+    Columns can be left out unless they are ``fixed``, and if they are ``filled`` have gaps; the
+    target can neither.
     """
     empty, infinite = rows.isna(), rows.isin([np.inf, -np.inf])
     wrong = infinite | (empty & (rows.columns == target) if filled else empty)
@@ -220,11 +204,11 @@ def check_complete(
 
 @dataclass(frozen=True)
 class Column:
-    """A column that a network takes.
+    """A column that a network takes, by the training rows.
 
     Attributes:
-        categories: Its categories, in the order of their inputs; empty: it holds numbers.
-        lowest: Least number of the training rows; None: not known, or it has categories.
+        categories: In the order of their inputs; empty: the column holds numbers.
+        lowest: Least number; None: not known, or it has categories.
         frequent: The category that a missing value counts as.
         missing: ``refuse``; ``mean``, as which, or as the most frequent category, missing values
             count; or ``indicator``, an input more besides, 1 where the value is missing.
@@ -232,22 +216,17 @@ class Column:
 
     name: str
     categories: tuple[str, ...] = ()
-    mean: float = 0.0
-    deviation: float = 1.0
+    mean: pydantic.FiniteFloat = 0.0
+    deviation: Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)] = 1.0
     lowest: float | None = None
     highest: float | None = None
     frequent: str = ""
-    missing: str = REFUSE
+    missing: Annotated[str, pydantic.Field(pattern=f"^({REFUSE}|{MEAN}|{INDICATOR})$")] = REFUSE
 
     @classmethod
     def from_dict(cls, column: Mapping[str, Any]) -> Column:
         """Return the column that JSON has; a ValueError if it has none."""
-        found = pydantic.TypeAdapter(cls).validate_python(dict(column))
-        if not (np.isfinite(found.mean) and 0 < found.deviation < np.inf):
-            raise ValueError(f"column '{found.name}' has mean {found.mean} ± {found.deviation}")
-        if found.missing not in (REFUSE, MEAN, INDICATOR):
-            raise ValueError(f"column '{found.name}' has missing '{found.missing}'")
-        return found
+        return pydantic.TypeAdapter(cls).validate_python(dict(column))
 
     @property
     def width(self) -> int:
@@ -331,10 +310,7 @@ def _by_column(sums: Floats, columns: Sequence[Column]) -> Iterator[tuple[Column
 def impossible_column(
     sums: Floats, columns: Sequence[Column], rows: int, rounding: float = 1e-6
 ) -> str:
-    """Return the name of a column whose sums no table of so many rows has; or nothing.
-
-    ``rounding`` is a row's share in that of masked sums.
-    """
+    """Return the name of a column whose sums no table has, up to ``rounding`` a row; or ""."""
     slack = rounding * rows
     wrong = not abs(sums[0] - rows) <= slack or not np.isfinite(sums).all()
     for column, own in _by_column(sums, columns):
@@ -377,9 +353,7 @@ def finish(
             apart = float(own[1]) / known
             variance = max(float(own[2]) / known - apart**2, 0.0)
         if not np.isfinite(variance):
-            raise DataError(
-                f"{named} holds numbers too large to be standardised; give it another unit"
-            )
+            raise DataError(f"{named} holds numbers too large to be standardised")
         # Of one value, up to the rounding of sums that are taken far from it, or masked.
         rounding = max(16 * np.finfo(float).eps * apart**2, constant)
         one_value = len({column.lowest, column.highest} - {None}) == 1 or variance <= rounding
@@ -390,27 +364,20 @@ def finish(
 
 
 def _check_categories(kinds: tuple[str, ...], rows: int, named: str) -> None:
-    import pandas
-
     if all(map(_NUMBER_WITH_COMMA.fullmatch, kinds)):
-        raise DataError(
-            f"{named} holds '{kinds[0]}', a number with a decimal comma; allowed: a point"
-        )
+        raise DataError(f"{named} holds '{kinds[0]}'; allowed: a point in numbers, not a comma")
     if len(kinds) > MOST_CATEGORIES or len(kinds) == rows > FEW_ROWS:
-        strangest = first_text(pandas.Series(kinds, dtype=object))[1]
         raise DataError(
-            f"{named} has {len(kinds)} categories in {rows} rows, such as '{strangest}'; allowed: "
-            f"at most {MOST_CATEGORIES}, and not one a row; leave it out (columns-left-out), or "
-            "store numbers"
+            f"{named} has {len(kinds)} categories in {rows} rows, such as '{printable(kinds[-1])}';"
+            f" allowed: at most {MOST_CATEGORIES}, and not one a row, or columns-left-out"
         )
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """Encoding of a table's rows as what a network takes, by its columns in their order.
+    """Encoding of a table's rows as "images" of a height and a channel of 1, column by column.
 
-    Rows are "images" of a height and a channel of 1, on the scale of pixels: numbers with the mean
-    127.5 and that standard deviation, which a network takes as 0 and 1.
+    Numbers have the mean 127.5 and that standard deviation, which a network takes as 0 and 1.
     """
 
     columns: tuple[Column, ...]
@@ -476,7 +443,6 @@ class Encoding:
         return cls(tuple(map(Column.from_dict, columns)))
 
     def _own(self, rows: DataFrame | npt.ArrayLike, where: str) -> DataFrame:
-        """Return the run's columns of rows, none with a value missing that cannot be filled."""
         import pandas
 
         names = [column.name for column in self.columns]
@@ -504,12 +470,9 @@ class Encoding:
 
 
 def _reference(name: str, values: Series[Any], where: str) -> Column:
-    """Return the column by which sums over typed rows are taken: its categories, or its mean."""
+    """Return the column by which sums over typed rows are taken."""
     if values.dtype.kind in "mM":
-        raise DataError(
-            f"{where}: column '{name}' holds dates, which are no inputs; make numbers of them, or "
-            "leave it out (columns-left-out)"
-        )
+        raise DataError(f"{where}: column '{name}' holds dates; allowed: numbers, columns-left-out")
     if not is_numeric(values):
         return Column(name, tuple(sorted(set(values.dropna()))))
     known = values.to_numpy(np.float64)

@@ -22,23 +22,14 @@ from bfl.data.partitions.base import Columns
 from bfl.errors import DataError, nearest, unknown_name
 from bfl.texts import few, printable, read_text
 
-CLASSES = "classes.txt"
-"""File that names the classes, one a line, in the order of their numbers."""
-
-LABELS = "labels.csv"
-"""File whose lines say the answers of images: a column of their files, and others."""
-
-SITE = "site"
-"""Name of the column that the folders above the classes fill."""
-
+CLASSES = "classes.txt"  # the classes' names, one a line, in the order of their numbers
+LABELS = "labels.csv"  # the answers of images: a column of their files, and others
+SITE = "site"  # the column that the folders above the classes fill
 SUFFIXES = (
     *(".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff"),
     *(".webp", ".ppm", ".pgm", ".pbm", ".jp2"),
 )
-"""Endings of the files that are read as images."""
-
-SHOWN = 3
-"""Most images that a warning names."""
+SHOWN = 3  # images in a warning
 
 
 @dataclass
@@ -70,10 +61,7 @@ class Unused:
 def files_below(
     folder: Path, unused: Unused | None = None, above: tuple[Path, ...] = ()
 ) -> Iterator[Path]:
-    """Yield files below a folder in the order of their paths; what is left out goes to ``unused``.
-
-    Left out are hidden ones and circles of links; links that lead nowhere are files.
-    """
+    """Yield files below a folder in order, without hidden ones and circles of links."""
     above = (*above, folder.resolve())
     for path in sorted(folder.iterdir()):
         hidden = path.name.startswith(".")
@@ -87,10 +75,7 @@ def files_below(
 
 
 def pictures_below(folder: Path, unused: Unused, known: Sequence[Path] = ()) -> list[Path]:
-    """Return the files below, or the file, that are images by their endings.
-
-    Others, unless known, go to ``unused``.
-    """
+    """Return the files below, or the file, that are images by their endings."""
     found = []
     for path in files_below(folder, unused) if folder.is_dir() else [folder]:
         if not path.exists():
@@ -217,7 +202,7 @@ class Folder(PathSource):
         images, damaged = read_pictures(paths, reading, unused)
         train, test = _drop_damaged(root, every, damaged)
         count = len(train.paths)
-        dataset = Dataset(
+        return Dataset(
             name=f"{self.name}:{location}",
             train_images=images[:count],
             train_labels=train.answers.labels,
@@ -230,8 +215,6 @@ class Folder(PathSource):
             test_columns=test.columns,
             said=tuple(dict.fromkeys((*train.answers.notes, *test.answers.notes, *unused.notes()))),
         )
-        dataset.check()
-        return dataset
 
 
 def _drop_damaged(root: Path, every: Sequence[_Files], damaged: set[Path]) -> list[_Files]:

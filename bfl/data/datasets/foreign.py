@@ -16,19 +16,12 @@ from bfl.data.datasets.reading import Reading, match_shape
 from bfl.data.images import Images, as_type
 from bfl.errors import ConfigurationError, unknown_name
 
-LINK = "+"
-"""The separator of the words of ``ood-dataset``."""
-
-NEAR, FAR = "near", "far"
-"""Words that may stand before a source and a colon: whether its images are near the test images."""
-
+LINK = "+"  # between the words of ``ood-dataset``
+NEAR, FAR = "near", "far"  # before a source and a colon: whether it is near the test images
 NONE = "none"
 
-NOISE = 64.0
-"""Standard deviation of the noise of ``noised`` images, in levels of 0 to 255."""
 
-
-def noised(images: Images, deviation: float = NOISE) -> Images:
+def noised(images: Images, deviation: float = 64.0) -> Images:
     """Return images with Gaussian noise of a standard deviation, in levels of 0 to 255."""
     noise = randomness.generator(0, "foreign", "noised").normal(0.0, deviation, images.shape)
     return as_type(images + noise, images.dtype)
@@ -82,13 +75,11 @@ STRENGTHS = range(1, 6)
 
 @dataclass(frozen=True)
 class ForeignImages:
-    """Images of one foreign source.
+    """Images (M, H, W, C) of one foreign source, in the test images' size and channels.
 
     Attributes:
-        name: Its word; of a word with a colon, the stem of what stands last: ``npz:a/b.npz`` is
-            ``b``. One that would be the second of its name has a number.
+        name: The stem of its word (``npz:a/b.npz`` is ``b``), with a number from the second on.
         near: Whether they are near the test images, such as the same objects seen otherwise.
-        images: (M, H, W, C) in the size and channels of the test images.
         changed: Whether they are the test images, changed, in their order.
     """
 
@@ -101,14 +92,7 @@ class ForeignImages:
 def foreign_images(
     given: str, data_dir: str, dataset: Dataset, pixel_range: str = ""
 ) -> Iterator[ForeignImages]:
-    """Yield the images of each source of ``ood-dataset``, at most as many as there are test images.
-
-    They are brought to the size and channels of the test images, see ``match_shape``.
-
-    Raises:
-        ConfigurationError: They cannot be.
-        DataError: A data set cannot be had.
-    """
+    """Yield the images of each source of ``ood-dataset``, at most as many as test images."""
     height, width, _ = dataset.image_shape
     names: list[str] = []
     for each in words(given):
@@ -133,10 +117,9 @@ def foreign_images(
 
 
 def is_near(given: str, dataset: str) -> bool:
-    """Return whether a source of ``ood-dataset`` is near a run's data set.
+    """Return whether a source of ``ood-dataset`` says that it is near a run's data set.
 
-    It says so itself (``near:npz:FILE``); else ``rotated`` images are near, and named data sets of
-    the same kind, such as photographs (``NAMED``).
+    Else ``rotated`` images are, and named data sets of the same kind, such as photographs.
     """
     said, word = _distance_and_word(given)
     if said or word in CHANGES:
@@ -165,7 +148,6 @@ def words(given: str) -> list[str]:
 
 
 def _distance_and_word(given: str) -> tuple[str, str]:
-    """Return ``near``, ``far`` or nothing, as it stands before a source, and the source."""
     before, _, rest = given.partition(":")
     return (before, rest.strip()) if before in (NEAR, FAR) else ("", given)
 

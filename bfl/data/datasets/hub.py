@@ -84,7 +84,6 @@ class NamedSource(DatasetSource):
 
     def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
         """Return the data set, of the archive or of the hub."""
-        self.check_location(location, data_dir)
         classes = self.row.classes
         names = classes.split(",") if isinstance(classes, str) else map(str, range(classes))
         for path in self.files(location, data_dir):
@@ -140,7 +139,6 @@ class Hub(DatasetSource):
 
     def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
         """Return the data set of the hub, each image brought into its shape when it is read."""
-        self.check_location(location, data_dir)
         repository, _, subset = location.partition(":")
         return load_from_hub(repository, subset or None, f"hf:{location}", reading)
 
@@ -210,19 +208,18 @@ def _of_splits(splits: Any, repository: str, name: str, reading: Reading) -> Dat
     except DataError as error:
         raise DataError(f"{repository}: {error}") from error
     channels = max(train.images.shape[3], test.images.shape[3])
-    dataset = Dataset(
+    # Some colour sets hold grey images: these get three equal channels.
+    images = [with_channels(split.images, channels) for split in (train, test)]
+    return Dataset(
         name,
-        # Some colour sets hold grey images: these get three equal channels.
-        with_channels(train.images, channels),
+        images[0],
         classes.labels[0],
-        with_channels(test.images, channels),
+        images[1],
         classes.labels[1],
         classes.names,
         numbered_here=classes.here,
         said=classes.notes,
     )
-    dataset.check()
-    return dataset
 
 
 class Split(NamedTuple):
@@ -293,7 +290,6 @@ class Digits(DatasetSource):
         from sklearn.datasets import load_digits
         from sklearn.model_selection import train_test_split
 
-        self.check_location(location, data_dir)
         digits = load_digits()
         images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[..., np.newaxis]
         labels = digits.target.astype(np.int64)
@@ -318,7 +314,6 @@ class SwissRoll(DatasetSource):
 
     def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
         """Return the data set."""
-        self.check_location(location, data_dir)
         names = tuple(f"arm {c}" for c in range(3))
         return Dataset(self.name, *_arms(200, seed=0), *_arms(500, seed=1), names)
 

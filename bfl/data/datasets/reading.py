@@ -43,9 +43,6 @@ SUMMED = "summed"
 class Reading:
     """Keys by which a run reads its data sets.
 
-    Where images are resized, pixels are means over areas in smaller ones and interpolated in larger
-    ones. Grey images get three equal channels, colours their luminance.
-
     Source: FedBE (2021), appendix B.1, resizes Tiny-ImageNet to 32 x 32, and does not say how; the
     code of federated mutual learning (Shen et al. 2020) pads MNIST to 32 x 32.
 
@@ -126,10 +123,7 @@ class Reading:
         return dataclasses.replace(dataset, train_images=train, test_images=test)
 
     def stack(self, images: Iterable[tuple[str, Images]], count: int) -> Images:
-        """Return images [H, W, C], given with their names, in the run's shape [N, H, W, C].
-
-        They are uint8, or float32 if any is of floats; grey ones among colours get three channels.
-        """
+        """Return images [H, W, C], given with their names, in the run's shape [N, H, W, C]."""
         found: list[Images] = []
         first = ""
         for name, image in images:

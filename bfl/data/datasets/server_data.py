@@ -24,15 +24,14 @@ HELD_BACK = "held-back"
 
 @dataclass(frozen=True, eq=False)
 class ServerData:
-    """The server's own images.
+    """The server's own images [N, H, W, C].
 
     Attributes:
-        images: [N, H, W, C] as the run's.
         labels: Classes, int64 [N], or numbers; None if the server does not have them.
         held_back: Ascending positions of the images among the run's training images; none where
             they are another data set's.
         unused: Ascending positions there of the images that nobody has.
-        said: Changes of images of another size or other channels; empty: none.
+        said: A line on images that are brought to the run's size and channels; or "".
     """
 
     images: Images
@@ -64,17 +63,13 @@ def load_server_data(
 
     They have the mixture of classes of what they are taken from. Which they are depends on the seed
     and not on the partition or the nodes; on the number of clients only where the images that are
-    used do, see ``train_positions``. Images of another data set get the run's size and channels.
+    used do, see ``train_positions``.
 
     Args:
         examples: The key ``server-examples``, of the training images used, or of the other set's.
         labelled: The key ``server-labels``.
         unused: The key ``unused-examples``: as many of the training images used nobody has. With
             images held back, together they are those that as many would be alone.
-
-    Raises:
-        ConfigurationError: There are too few images, or the other data set does not fit the run's.
-        DataError: The other data set cannot be had.
     """
     if not server_data:
         if unused:

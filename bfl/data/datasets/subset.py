@@ -58,10 +58,7 @@ def train_and_test(labels: Labels, share: float) -> tuple[Labels, Labels]:
 
 
 def divide(labels: Labels, columns: Columns, reading: Reading, where: str) -> tuple[Labels, Labels]:
-    """Return what ``train_and_test`` does, by ``test-sites`` if these are given.
-
-    ``columns`` are what is known of each example, (N,) by name; ``where`` the folder or table.
-    """
+    """Return what ``train_and_test`` does, by ``test-sites`` if these are given."""
     if not reading.test_sites:
         return train_and_test(labels, reading.test_share)
     column, _, named = reading.test_sites.partition(":")

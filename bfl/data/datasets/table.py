@@ -51,7 +51,6 @@ COLUMNS = ".columns.json"
 
 PARQUET = (".parquet", ".pq")
 SUFFIXES = (".csv", *PARQUET)
-"""Endings of the files that hold tables."""
 
 _ID = re.compile(r"(?:(?:^|[\W_])(?i:id|index)|[a-z](?:Id|ID|Index))$")
 """Names of columns that number rows, in whatever order."""
@@ -136,7 +135,7 @@ class Table(PathSource):
                     f"{where}: column '{target}' holds {scale.lowest:g} in all {train.size} "
                     "training rows; there is nothing to predict"
                 )
-        dataset = Dataset(
+        return Dataset(
             name=f"{self.name}:{location}",
             train_images=images[train],
             train_labels=answers.labels[train],
@@ -153,12 +152,9 @@ class Table(PathSource):
             test_targets=None if true is None else true[test_rows],
             said=tuple(said),
         )
-        dataset.check()
-        return dataset
 
 
 def _parts(path: Path) -> list[Path]:
-    """Return the table's file, or those of training and test rows in a folder."""
     if not path.is_dir():
         return [path]
     found = []
@@ -181,7 +177,6 @@ class _Known(NamedTuple):
 
 
 def _known_columns(path: Path, reading: Reading) -> _Known:
-    """Return what the key ``table-columns``, or else a file beside a table, says of its columns."""
     beside = path.with_suffix(COLUMNS)
     given = "" if reading.columns == SUMMED else reading.columns
     if not given and not beside.is_file():
@@ -201,11 +196,7 @@ def _known_columns(path: Path, reading: Reading) -> _Known:
 
 
 def read_table(path: Path, texts: Collection[str] = ()) -> DataFrame:
-    """Return the table in a CSV or Parquet file; words such as NA stay words.
-
-    Args:
-        texts: Columns that are read as texts, such as "007", whatever a CSV file has there.
-    """
+    """Return the table in a file; words such as NA stay words, and ``texts`` names texts."""
     import pandas
 
     suffix = path.suffix.lower()
@@ -229,7 +220,6 @@ def read_table(path: Path, texts: Collection[str] = ()) -> DataFrame:
 
 
 def _read_csv(path: Path, texts: Collection[str]) -> DataFrame:
-    """Return the rows of a CSV file, each column read as a whole."""
     import pandas
 
     first = pandas.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
@@ -238,11 +228,7 @@ def _read_csv(path: Path, texts: Collection[str]) -> DataFrame:
         raise ValueError(f"column '{header[header.duplicated()].iloc[0]}' stands in it twice")
     for mark in (";", "\t"):
         if len(header) == 1 and mark in header.iloc[0]:
-            raise ValueError(
-                f"its columns are separated by {mark!r}; allowed: commas. Mend it by "
-                f"pandas.read_csv({path.name!r}, sep={mark!r}).to_csv({path.name!r}, index=False), "
-                "with decimal=',' if its numbers have commas"
-            )
+            raise ValueError(f"its columns are separated by {mark!r}; allowed: commas")
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)
         options = {"index_col": False, "keep_default_na": False, "na_values": [""]}
@@ -258,10 +244,7 @@ def _read_csv(path: Path, texts: Collection[str]) -> DataFrame:
 
 
 def table_as_written(path: Path) -> DataFrame:
-    """Return the columns of a table that ``read_table`` reads; a CSV's as texts, such as "007".
-
-    A named index of a Parquet file is a column, unless one has its name.
-    """
+    """Return the columns of a table; a CSV's as texts, and a Parquet file's named index as one."""
     import pandas
 
     if path.suffix.lower() in PARQUET:
@@ -292,7 +275,6 @@ class Answers(NamedTuple):
         labels: The classes (N,).
         true: The numbers that are predicted (N,); None: classes are.
         here: How classes were numbered, where that depends on these rows alone.
-        notes: Lines on how the column was read.
     """
 
     labels: Labels
@@ -303,10 +285,7 @@ class Answers(NamedTuple):
 
 
 def answers_of(path: Path | str, column: Series[Any], task: str, names: tuple[str, ...]) -> Answers:
-    """Return the answers of rows numbered from 0; classes are in the order of their names.
-
-    ``names`` are the classes, if they are known.
-    """
+    """Return the answers of rows by ``names``, the known classes, or by their own in order."""
     values, found = type_column(column, str(path))
     check_complete(values.to_frame(), str(path), str(column.name))
     notes, where = tuple(f"{path}: {note}" for note in found), f"{path}: column '{column.name}'"
@@ -352,7 +331,6 @@ def _encoded_here(encoding: Encoding, rows: int) -> str:
 def _notes_of_inputs(
     rows: DataFrame, train: npt.NDArray[np.int64], left_out: Sequence[str]
 ) -> Iterator[str]:
-    """Yield a line on typed inputs that number the rows or have one value."""
     found: dict[str, str] = {}
     for name, values in rows.items():
         if values.iloc[train].nunique(dropna=False) == 1:
@@ -370,7 +348,6 @@ def _notes_of_inputs(
 
 
 def _notes_of_texts(rows: DataFrame) -> Iterator[str]:
-    """Yield a line on each typed column of categories that holds mostly numbers."""
     import pandas
 
     for name, values in rows.items():

@@ -53,6 +53,8 @@ class Tasks(DatasetSource):
         loaded = [
             reading.applied(source.load(rest, data_dir, reading)) for source, rest, _ in entries
         ]
+        for dataset in loaded:
+            dataset.check()
         firsts = np.cumsum([0, *(dataset.num_classes for dataset in loaded)]).tolist()
         tasks = tuple(
             Task(entry.word(entry.rest), first, dataset.num_classes, entry.clients)
