@@ -23,9 +23,8 @@ class Member:
     """One model of an ensemble.
 
     Attributes:
-        name: What it is: ``sample-3``, ``average``, ``client-5``.
+        name: ``sample-3``, ``average``, ``client-5``.
         values: (D,) values of the Gaussian parameters.
-        point: (P,) values of the point parameters.
         recompute: Whether its moving statistics are to be those of the server's own images.
     """
 
@@ -93,7 +92,7 @@ class EnsembleMembers(Component):
             draw = sampler.fit(models)
             for number in range(self.ensemble_samples):
                 drawn = draw(randomness.generator(seed, "ensemble", server_round, number))
-                values, point = drawn[: models.size], drawn[models.size :].copy()
+                values, point = drawn[: average.size], drawn[average.size :].copy()
                 if manifest is not None:
                     if self.member_statistics == "averaged":
                         moving = ~manifest.trainable_points

@@ -35,10 +35,9 @@ Labels = tuple[int | str, ...]
 
 @dataclass(frozen=True, eq=False)
 class DistillationTask:
-    """Task of a student that is trained on the server.
+    """Task of a student on the server: from ``start``, whose variances stay, to ``targets``.
 
     Attributes:
-        start: The posterior that it begins with; its variances stay as they are.
         targets: (N, C) float32 probabilities of the server's own N images.
         labels: What keys its randomness besides the seed.
     """
@@ -80,8 +79,7 @@ class Server(Protocol):
     def predict(self, posterior: Posterior, *, labels: Labels) -> Predictions:
         """Return what a posterior predicts for the server's own images; ``labels`` key draws.
 
-        Raises:
-            NotFiniteError: The logits of a draw are not finite.
+        NotFiniteError: the logits of a draw are not finite.
         """
 
     def logits_at_mean(self, posterior: Posterior) -> npt.NDArray[Any]:
@@ -92,13 +90,10 @@ class Server(Protocol):
     ) -> Predictions:
         """Return the mean predictions of members, one at a time in memory.
 
-        A member of a network with dropout predicts under one mask an image. Members whose logits
-        are not finite are left out: ``samples`` of the result is the number of the others.
-
-        Images are the server's own, unless others are given. ``labels`` key dropout's draws.
-
-        Raises:
-            NotFiniteError: The logits of no member are finite.
+        A member of a network with dropout predicts under one mask an image; ``labels`` key its
+        draws. Members whose logits are not finite are left out: ``samples`` of the result is the
+        number of the others; NotFiniteError if there is none. Images are the server's own, unless
+        others are given.
         """
 
     def member_logits(

@@ -24,12 +24,9 @@ Array = npt.NDArray[np.float64]
 BLOCK = 16384
 """Parameters taken at a time: a block of float64 fills 128 KiB, so a few stay in cache."""
 
-ENTRIES = 65536
-"""Parameters times vectors taken at a time for all pairs, for the same reason."""
-
-LEAST = 1024
-"""Parameters that are taken at a time however many vectors there are: the (K, K) products of a
-block must be worth their additions."""
+ENTRIES, LEAST = 65536, 1024
+"""For all pairs: parameters times vectors taken at a time, for the same reason; and the least
+number of parameters, for the (K, K) products of a block must be worth their additions."""
 
 ROUNDING = 8.0 * float(np.finfo(np.float64).eps)
 """The resolution of a blocked float64 sum, relative to the magnitude of its terms: the error
@@ -54,21 +51,10 @@ class Divergences(NamedTuple):
     resolutions: Array
 
 
-def _blocks(size: int, width: int) -> Iterator[slice]:
-    return (slice(start, min(start + width, size)) for start in range(0, size, width))
-
-
-def _check_sizes(vectors: Sequence[Vector]) -> int:
-    sizes = {vector.shape for vector in vectors}
-    if len(sizes) > 1 or any(len(size) != 1 for size in sizes):
-        raise ValueError(f"expected vectors of one size; got shapes {sorted(sizes)}")
-    return int(vectors[0].size) if vectors else 0
-
-
 def divergence(q_mean: Vector, q_var: Vector, p_mean: Vector, p_var: Vector) -> Divergence:
     """Return KL[q ‖ p] of two diagonal Gaussians, vectors (D,), and its resolution."""
     value = magnitude = 0.0
-    for block in _blocks(_check_sizes([q_mean, q_var, p_mean, p_var]), BLOCK):
+    for block in _blocks([q_mean, q_var, p_mean, p_var], BLOCK):
         variance = p_var[block].astype(np.float64)
         ratio = q_var[block].astype(np.float64) / variance
         shift = q_mean[block].astype(np.float64) - p_mean[block]
@@ -88,16 +74,13 @@ def pairwise_divergences(means: Sequence[Vector], variances: Sequence[Vector]) -
 
     Pairs that this does not tell from 0 by a factor of ``LEAST_RESOLVED`` are computed one by one
     from their differences.
-
-    Raises:
-        ValueError: There are not as many means as variances, or the vectors differ in size.
     """
     if len(means) != len(variances):
         raise ValueError(f"got {len(means)} means and {len(variances)} variances")
     count = len(means)
     doubled, magnitude = np.zeros((count, count)), np.zeros((count, count))
     width = min(BLOCK, max(LEAST, ENTRIES // max(count, 1)))
-    for block in _blocks(_check_sizes([*means, *variances]), width):
+    for block in _blocks([*means, *variances], width):
         mean = np.stack([vector[block] for vector in means]).astype(np.float64)
         variance = np.stack([vector[block] for vector in variances]).astype(np.float64)
         mean -= mean.mean(axis=0)  # a common offset only costs digits
@@ -119,3 +102,11 @@ def pairwise_divergences(means: Sequence[Vector], variances: Sequence[Vector]) -
                 means[k], variances[k], means[j], variances[j]
             )
     return Divergences(values, resolutions)
+
+
+def _blocks(vectors: Sequence[Vector], width: int) -> Iterator[slice]:
+    shapes = {vector.shape for vector in vectors}
+    if len(shapes) > 1 or any(len(shape) != 1 for shape in shapes):
+        raise ValueError(f"expected vectors of one size; got shapes {sorted(shapes)}")
+    size = vectors[0].size if vectors else 0
+    return (slice(start, start + width) for start in range(0, size, width))

@@ -19,8 +19,6 @@ from bfl.posteriors.posterior import Posterior
 from bfl.texts import from_json
 
 KernelInitialization = Literal["he-normal", "lecun-normal", "xavier-uniform"]
-"""Initializations of kernels, or of the means of Gaussian ones."""
-
 Initialization = KernelInitialization | Literal["he-normal-depthwise", "zeros", "ones"]
 
 NORMALS = {"he-normal": 2.0, "he-normal-depthwise": 2.0, "lecun-normal": 1.0}
@@ -121,7 +119,6 @@ class Manifest:
 
     @cached_property
     def _minima(self) -> npt.NDArray[np.float64]:
-        """(P,) the least values of the point parameters, −∞ where there is none."""
         parts = [np.full(p.size, -math.inf if p.minimum is None else p.minimum) for p in self.point]
         return np.concatenate([np.zeros(0), *parts])
 
@@ -130,9 +127,8 @@ class Manifest:
         posterior.check_form(self.gaussian_size, self.point_size)
         if not np.any(posterior.point < self._minima):
             return
-        for parameter, values in zip(
-            self.point, self.split(posterior.point, gaussian=False), strict=True
-        ):
+        points = self.split(posterior.point, gaussian=False)
+        for parameter, values in zip(self.point, points, strict=True):
             least = -math.inf if parameter.minimum is None else parameter.minimum
             if bad := int(np.count_nonzero(values < least)):
                 raise PosteriorError(
@@ -174,9 +170,8 @@ class Manifest:
     @classmethod
     def from_json(cls, text: str) -> Manifest:
         """Return the manifest that ``to_json`` wrote."""
-        return cls(
-            tuple(Parameter(**{**row, "shape": tuple(row["shape"])}) for row in from_json(text))
-        )
+        rows = from_json(text)
+        return cls(tuple(Parameter(**{**row, "shape": tuple(row["shape"])}) for row in rows))
 
     def digest(self) -> str:
         """Return the SHA-256 of the JSON: two processes agree on the vectors if these agree."""
@@ -186,8 +181,7 @@ class Manifest:
 def draw_initial(parameter: Parameter, seed: int) -> npt.NDArray[np.float32]:
     """Return what a parameter's mean or value begins with, keyed by the seed and its name."""
     if parameter.initialization in ("zeros", "ones"):
-        value = 1.0 if parameter.initialization == "ones" else 0.0
-        return np.full(parameter.size, value, np.float32)
+        return np.full(parameter.size, parameter.initialization == "ones", np.float32)
     generator = randomness.generator(seed, "initialization", parameter.name)
     shape = parameter.shape
     if parameter.initialization == "xavier-uniform":

@@ -20,7 +20,6 @@ from bfl.errors import PosteriorError
 Vector = npt.NDArray[np.floating]
 
 VECTORS = ("mean", "variance", "point")
-"""The names of a posterior's vectors."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +30,9 @@ class Posterior:
     the weights of deterministic and Monte Carlo dropout networks, where D is 0.
 
     Attributes:
-        mean: (D,) means.
-        variance: (D,) variances, the squared standard deviations.
-        point: (P,) values of the point parameters.
+        mean: (D,).
+        variance: (D,), the squared standard deviations.
+        point: (P,).
     """
 
     mean: Vector
@@ -45,10 +44,8 @@ class Posterior:
     def of_vectors(cls, vectors: Mapping[str, Vector]) -> Posterior:
         """Return the posterior of three vectors by their names; PosteriorError of any others."""
         if set(vectors) != set(VECTORS):
-            raise PosteriorError(
-                f"the arrays are {', '.join(sorted(vectors)) or 'none'}; expected "
-                f"{', '.join(VECTORS)}"
-            )
+            given = ", ".join(sorted(vectors)) or "none"
+            raise PosteriorError(f"the arrays are {given}; expected {', '.join(VECTORS)}")
         return cls(**vectors)
 
     @property
@@ -74,15 +71,9 @@ class Posterior:
         return not any(vector.flags.writeable for vector in self.vectors().values())
 
     def check(self, like: Posterior | None = None) -> None:
-        """Raise unless the vectors are one-dimensional and finite, with positive variances.
+        """Raise a PosteriorError unless values are finite, variances positive, sizes those given.
 
         The values of a posterior that is ``known_sound`` are not looked at again.
-
-        Args:
-            like: A posterior whose sizes this one must have.
-
-        Raises:
-            PosteriorError: They are not.
         """
         self.check_form(*((like.size, like.point.size) if like else (self.size, self.point.size)))
         if self.known_sound:
@@ -90,9 +81,8 @@ class Posterior:
         for name, vector in self.vectors().items():
             if not between(-math.inf, vector, math.inf):
                 bad = vector.size - np.count_nonzero(np.isfinite(vector))
-                raise PosteriorError(
-                    f"{name} has {bad} of {vector.size} values that are not finite"
-                )
+                of = vector.size
+                raise PosteriorError(f"{name} has {bad} of {of} values that are not finite")
         if not between(0.0, self.variance, math.inf):
             bad = np.count_nonzero(self.variance <= 0)
             raise PosteriorError(f"variance has {bad} of {self.size} values that are not positive")
@@ -208,11 +198,8 @@ class NaturalParameters:
 
     def moments(self) -> tuple[Array, Array]:
         """Return means and variances, (D,) each; PosteriorError if a precision is not positive."""
-        bad = int(np.count_nonzero(~(self.precision > 0)))
-        if bad:
-            raise PosteriorError(
-                f"{bad} of {self.precision.size} precisions are not positive; no Gaussian has them"
-            )
+        if bad := int(np.count_nonzero(~(self.precision > 0))):
+            raise PosteriorError(f"{bad} of {self.precision.size} precisions are not positive")
         return self.weighted_mean / self.precision, 1.0 / self.precision
 
 

@@ -28,10 +28,6 @@ class ScaleSpread(NamedTuple):
         """Return what the quantiles say of the posterior, for its report.
 
         Example:
-            >>> ScaleSpread(1.02, 1.03, 1.03).sentence()
-            'variances are as they began: 1.03 times their initial scale everywhere'
-            >>> ScaleSpread(0.1, 0.1, 0.1).sentence()
-            'variances tell no weights apart: 0.1 times their initial scale everywhere'
             >>> ScaleSpread(0.7, 1.2, 1.9).sentence()
             'variances differ between weights: 0.7 to 1.9 times their initial scale, median 1.2'
         """

@@ -27,14 +27,12 @@ class DistillationPlan:
     """Plan by which a student is trained.
 
     Attributes:
-        batch_size: Images in a step, B.
-        epochs: Visits of all images.
         rates: (S,) the rate η of each step.
         collected: (S,) whether the model after a step takes part in the average; if none does, the
             student is the last model.
         momentum: Share of the velocity that a step keeps.
         weight_decay: Multiple of the weights that is added to their gradient.
-        loss_scale: What the mean cross-entropy per image is multiplied by.
+        loss_scale: Factor of the mean cross-entropy per image.
         recompute_statistics: Whether an average's moving statistics are made anew from the images.
     """
 

@@ -207,15 +207,10 @@ class ClientModels:
     manifest: Manifest | None = None
 
     @property
-    def size(self) -> int:
-        """The number D of Gaussian parameters; in a joined vector they come first."""
-        return self.average.size
-
-    @property
     def tensors(self) -> list[slice]:
         """Slices of the network's tensors in a joined vector; one slice if unknown."""
         if self.manifest is None:
-            return [slice(0, self.size + self.average.point.size)]
+            return [slice(0, self.average.size + self.average.point.size)]
         sizes = [p.size for p in (*self.manifest.gaussian, *self.manifest.point)]
         ends = np.cumsum(sizes)
         return [slice(int(e) - s, int(e)) for e, s in zip(ends, sizes, strict=True)]

@@ -62,7 +62,6 @@ class Weighting(Component, UsesServer, ABC):
         """Return the clients' weights (K,), not negative, with sum 1.
 
         Args:
-            posteriors: The K clients' posteriors, of one size.
             num_examples: The K clients' numbers of training examples.
             previous: The previous global posterior.
             server: The server in this round, for a scheme that ``needs_server``.
@@ -70,22 +69,17 @@ class Weighting(Component, UsesServer, ABC):
 
         Raises:
             PosteriorError: A posterior that the scheme reads is not valid or has another size.
-            ValueError: There is no client, there are not as many posteriors as numbers of examples,
-                the scheme needs something that is missing, gives anything but (K,) numbers, or all
-                weights are 0.
+            ValueError: Something that the scheme needs is missing, or it gives no weights.
         """
         if not posteriors or len(posteriors) != len(num_examples):
             raise ValueError(
-                f"got {len(posteriors)} posteriors and {len(num_examples)} numbers of examples; "
-                "expected as many, and at least one"
+                f"got {len(posteriors)} posteriors and {len(num_examples)} numbers of examples"
             )
         if self.requires_previous and previous is None:
             raise ValueError(f"{self.name} needs the previous global posterior; there is none")
         if self.requires_gaussian:
             if posteriors[0].size == 0:
-                raise ValueError(
-                    f"{self.name} needs Gaussian parameters; the network has only points"
-                )
+                raise ValueError(f"{self.name} needs Gaussians; the network has only points")
             for posterior in (*posteriors, *([previous] if previous else [])):
                 posterior.check(posteriors[0])
         if isinstance(self, ServerWeighting) and server:
@@ -214,14 +208,10 @@ class ReportWeighting(Weighting):
 
 
 def describe_weights(weights: Sequence[float] | npt.NDArray[np.floating]) -> dict[str, float]:
-    """Return what each round's record says of its weights ω_k.
+    """Return ``effective-clients`` and ``largest-weight`` of weights ω_k (K,) in any scale.
 
-    Args:
-        weights: (K,) weights in any scale, not negative, one at least positive.
-
-    Returns:
-        ``effective-clients``, 1/Σ ω_k² with Σ ω_k = 1: K for equal weights, 1 where one client has
-        them all (Kish 1965, "Survey sampling"). ``largest-weight``: the largest ω_k.
+    The first is 1/Σ ω_k² with Σ ω_k = 1: K for equal weights, 1 where one client has them all (Kish
+    1965, "Survey sampling").
     """
     shares = np.asarray(weights, np.float64)
     shares = shares / shares.max()

@@ -120,7 +120,7 @@ def test_extreme_scales_give_finite_weights(scheme: Weighting) -> None:
 @EVERY
 def test_what_is_missing_is_said(scheme: Weighting) -> None:
     everyone = clients(0, 2)
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="0 posteriors"):
         scheme.weigh([], [], everyone[0])
     with pytest.raises(ValueError, match="2 posteriors and 3 numbers"):
         scheme.weigh(everyone, [1, 1, 1], everyone[0])
