@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +14,7 @@ from flwr.app import Context, Message
 
 from bfl import randomness
 from bfl.aggregation.weightings import Equal
-from bfl.closing.base import FEATURE_BOUND, Examples, Sizes, with_one
-from bfl.closing.chain import deviations, greatest, measure, next_measurements
+from bfl.closing.base import FEATURE_BOUND, Examples, Sizes, SumsRound, greatest, with_one
 from bfl.data.datasets.encoding import Column
 from bfl.evaluation.regression import negative_log_likelihoods
 from bfl.federation.client_metrics import NUM_EXAMPLES
@@ -33,15 +32,10 @@ from clients.process import start_tensorflow
 
 if TYPE_CHECKING:
     from bfl.evaluation.prediction.monte_carlo import Predictor
-    from bfl.learning.inferences import Inference
-    from bfl.learning.models import Architecture
     from clients.examples import PreparedClient
 
-FEATURES_KEPT = 128
-"""The most arrays of features that a process keeps, one or two of each client."""
-
-OWN_SAMPLES = 20
-"""Draws of the whole network that the closing is compared with."""
+FEATURES_KEPT = 128  # arrays of features in a process, one or two of each client
+OWN_SAMPLES = 20  # draws of the whole network that the closing is compared with
 
 
 def closing_sums(
@@ -59,21 +53,17 @@ def closing_sums(
     start_tensorflow()
     arrays: Any = message.content[ARRAYS]
     posterior = posterior_from_arrays(arrays, 1.0)
-    numbers = client.data.targets is not None
-    network = (configuration.architecture, configuration.inference)
-    predictor = _predictor(*network, client.data.image_shape, client.classes, numbers)
-    known = extra_arrays(message.content)
-    measurements = next_measurements(configuration.closing, known)
+    network = (configuration.architecture, configuration.inference, client.data.image_shape)
+    predictor = _predictor(*network, client.classes, client.data.targets is not None)
     *_, kernel, _ = predictor.manifest
     sizes = Sizes(kernel.shape[0], client.classes, [*predictor.manifest.stages.values()])
-    compares = any(each.compares_draws for each in measurements)
-
-    def examples(of_held_back: bool) -> Examples | None:
-        return _examples(predictor, posterior, task, client, of_held_back, compares=compares)
-
-    vector = measure(measurements, known, sizes, examples)
+    known = extra_arrays(message.content)
+    following = SumsRound.following(configuration.closing, known, sizes)
+    compares = any(each.compares_draws for each in following.measurements)
+    examples = partial(_examples, predictor, posterior, task, client, compares)
+    vector = following.measure(known, examples)
     if noise := configuration.example_privacy.sums_noise:
-        deviation, _ = deviations(measurements, noise.longest, sizes)
+        deviation, _ = following.deviations(noise.longest)
         begun = sorted(f"{name} {value}" for name, value in known.items() if np.ndim(value) == 0)
         # No two releases have the same noise: their difference would have none.
         release = (posterior.digest(), repr(configuration.closing), repr(noise), *begun)
@@ -96,21 +86,19 @@ def _examples(
     posterior: Posterior,
     task: TrainTask,
     client: PreparedClient,
-    of_held_back: bool,
-    *,
     compares: bool,
+    held_back: bool,
 ) -> Examples | None:
-    """Return a client's examples as the last layer sees them; None without any.
+    """Return the examples that a client holds back, or trains on; None without any.
 
     Args:
-        of_held_back: Whether they are those that it holds back, and not those it trains on.
         compares: Whether draws of the whole network predict the held-back ones, where it is drawn.
     """
-    configuration, data = client.configuration, client.data
-    positions = client.held_back if of_held_back else client.examples
+    configuration, data, labels = client.configuration, client.data, client.labels
+    positions = client.held_back if held_back else client.examples
     if not positions.size:
         return None
-    images, labels = data.images[positions], client.labels[positions]
+    images, labels = data.images[positions], labels[positions]
     key = (posterior.digest(), task.configuration, task.partition_id, positions.tobytes())
     found = _features(predictor, posterior, images, (*key, id(data.images)), task.partition_id)
     noise = configuration.example_privacy.sums_noise
@@ -122,7 +110,7 @@ def _examples(
     if data.targets is not None:
         seen = replace(seen, targets=np.asarray(data.targets[positions], np.float64))
     drawn = posterior.size or predictor.network.inference.stochastic_prediction
-    if not (of_held_back and compares and drawn) or configuration.keys.evaluate_at == "mean":
+    if not (held_back and compares and drawn) or configuration.keys.evaluate_at == "mean":
         return seen
     seed = configuration.keys.seed
     predicted: Any = predictor.predict(
@@ -135,27 +123,24 @@ def _examples(
 
 
 _kept: OrderedDict[tuple[object, ...], list[npt.NDArray[np.float32]]] = OrderedDict()
-"""Features (N, F) of clients' images, kept from one round of sums to the next."""
 
 
 def _features(
     predictor: Predictor, posterior: Posterior, images: Any, key: tuple[object, ...], client: int
 ) -> list[npt.NDArray[np.float32]]:
-    """Return the features (N, F) of images at the mean, and those of stages."""
+    """Return the features (N, F) of images at the mean, and those of stages, kept for a while."""
     if key not in _kept:
         widths = [*predictor.manifest.stages.values()]
         found = predictor.features_at_mean(posterior, images, stages=bool(widths))
         ends = found.shape[1] - np.cumsum([0, *widths[::-1]])[:0:-1]
         _kept[key] = np.split(np.asarray(found, np.float32), ends, axis=1)
-        longer = np.count_nonzero(np.linalg.norm(found, axis=1) > FEATURE_BOUND)
-        if longer:
-            print(
-                f"warning: client {client}: features of {longer} of {len(found)} examples "
-                f"are longer than {FEATURE_BOUND:g}; a closing shortens them to that, in its sums "
-                "and in predictions",
-                file=sys.stderr,
-                flush=True,
+        if longer := np.count_nonzero(np.linalg.norm(found, axis=1) > FEATURE_BOUND):
+            warning = (
+                f"warning: client {client}: features of {longer} of {len(found)} examples are "
+                f"longer than {FEATURE_BOUND:g}; a closing shortens them to that, in its sums and "
+                "in predictions"
             )
+            print(warning, file=sys.stderr, flush=True)
     _kept.move_to_end(key)
     while len(_kept) > FEATURES_KEPT:
         _kept.popitem(last=False)
@@ -164,16 +149,12 @@ def _features(
 
 @lru_cache(maxsize=2)
 def _predictor(
-    architecture: Architecture,
-    inference: Inference,
-    image_shape: tuple[int, int, int],
-    classes: int,
-    of_numbers: bool,
+    architecture: Any, inference: Any, shape: tuple[int, ...], classes: int, of_numbers: bool
 ) -> Predictor:
     from bfl.evaluation.prediction.monte_carlo import Predictor
     from bfl.experiments.run.network import statistics_of
     from bfl.learning.networks.network import build_network
 
-    network = build_network(architecture, inference, image_shape, classes)
+    network = build_network(architecture, inference, shape, classes)
     standardised = Column("target") if of_numbers else None
     return Predictor(network, architecture, statistics=statistics_of(standardised))

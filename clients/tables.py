@@ -9,7 +9,7 @@ import numpy as np
 from flwr.app import Context, Message
 
 from bfl.aggregation.weightings import Equal
-from bfl.closing.chain import greatest
+from bfl.closing.base import greatest
 from bfl.configuration.configuration import says_nothing_measured
 from bfl.data.datasets import Dataset, Reading, cached_dataset
 from bfl.data.datasets.encoding import Column, add_up

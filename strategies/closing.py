@@ -12,18 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from bfl.closing.base import DEVIATION, Array, Known, Sizes, initial_arrays
-from bfl.closing.chain import (
-    ROUNDS_MADE,
-    broadcast,
-    deviations,
-    find_problem,
-    fold,
-    greatest,
-    length,
-    next_measurements,
-    schedule,
-)
+from bfl.closing import base
+from bfl.closing.base import Array, Known, Sizes, SumsRound, schedule
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.node_description import code_digest
 from bfl.federation.secure_aggregation.masking import decoded, exponent_for
@@ -38,38 +28,9 @@ from strategies.round import TrainingRequest
 from strategies.server_state import ServerState
 from strategies.updates import ClientUpdate
 
-CLOSING = "closing"
-"""The folder in a run's with the sums' results so far."""
-
-AT_MEAN = ("mean", "point")
-"""The vectors of a posterior that features at its mean need."""
-
-OWNER, CODE = "of-posterior", "by-code"
-"""Names of what a snapshot has beside sums: their posterior and settings, and the code."""
-
-
-def last_layer(posterior: Posterior, manifest: Manifest | None) -> tuple[Sizes, Array]:
-    """Return the sizes of a network's last layer, and its weights (F + 1, C), biases last.
-
-    Raises:
-        ConfigurationError: The last layer is no dense layer with biases, or not known.
-    """
-    if manifest is None:
-        raise ConfigurationError("a closing needs the manifest of the network's parameters")
-    gaussian = manifest.split(posterior.mean, gaussian=True)
-    point = manifest.split(posterior.point, gaussian=False)
-    values = {each.name: part for each, part in zip(manifest.gaussian, gaussian, strict=True)}
-    values |= {each.name: part for each, part in zip(manifest.point, point, strict=True)}
-    *_, kernel, bias = [values[parameter.name] for parameter in manifest]
-    if kernel.ndim != 2 or bias.shape != kernel.shape[1:]:
-        raise ConfigurationError(
-            "a closing needs a network that ends with a dense layer with biases, and this one "
-            f"ends with tensors of shapes {kernel.shape} and {bias.shape}; allowed: another "
-            'model, or closing="none"'
-        )
-    weights = np.concatenate([kernel, bias[None]]).astype(np.float64)
-    features, classes = kernel.shape
-    return Sizes(features, classes, [*manifest.stages.values()]), weights
+CLOSING = "closing"  # the folder in a run's with the sums' results so far
+AT_MEAN = ("mean", "point")  # the vectors of a posterior that features at its mean need
+OWNER, CODE = "of-posterior", "by-code"  # in a snapshot: posterior and settings, and the code
 
 
 def close(
@@ -83,16 +44,15 @@ def close(
 ) -> Known | None:
     """Ask all clients for the sums of a chain of closings; return what they tell.
 
-    The rounds of sums that a server has made are taken from the folder, unless they are of
-    another posterior, other settings or, without noise, other code. Sums travel as a posterior
-    without Gaussian parameters does: checked, refused, added up in the order of partition ids, or
-    masked.
+    The rounds of sums that a server has made are taken from the folder, unless they are of another
+    posterior, other settings or, without noise, other code. Sums travel as a posterior without
+    Gaussian parameters does: checked, refused, added up in the order of partition ids, or masked.
 
     Args:
         state: Where the federation stands after the last round.
         folder: Where each round's result is kept; None: nowhere.
-        say: Told a line for each round of sums, and one if earlier sums are taken anew.
-        before: Told a word for what is asked in each round, before anybody is.
+        say: Gets a line for each round of sums, and one if earlier sums are taken anew.
+        before: Gets a word for what is asked in each round, before anybody is.
 
     Returns:
         None where the chain takes no round.
@@ -105,45 +65,69 @@ def close(
         return None
     sizes, head = last_layer(posterior, manifest)
     from_head = any(each.moves_head for each in chain)
-    known = initial_arrays(head, from_head=from_head, longest=noise.longest if noise else None)
+    known: Known = {base.HEAD: head, base.FROM_HEAD: np.array(from_head)}
+    if noise:
+        known = {**known, base.LONGEST: np.array(noise.longest)}
     # Another posterior, or other closings, have other sums.
-    owner = f"{posterior.digest()} {chain!r} {method.sums_noise or ''}".strip()
+    owner = f"{posterior.digest()} {chain!r} {noise or ''}".strip()
     snapshots, code = (Snapshots(folder), code_digest()) if folder else (None, "")
     if snapshots and (found := snapshots.latest()):
-        others, by_others = (str(found[1].pop(name, "")) for name in (OWNER, CODE))
-        if others == owner and (by_others == code or noise):
-            known = found[1]  # under noise, to take sums anew would be another release
-        if others != owner or by_others != code:
-            other = "of other code" if others == owner else "of another posterior or settings"
-            kept = others == owner and noise
+        same_owner = str(found[1].pop(OWNER, "")) == owner
+        same_code = str(found[1].pop(CODE, "")) == code
+        kept = same_owner and (same_code or noise)
+        known = found[1] if kept else known
+        if not (same_owner and same_code):
+            other = "code" if same_owner else "posterior or settings"
             what = "kept, as new ones would cost ε" if kept else "taken anew"
-            say(f"closing: the sums in {snapshots.folder} are {other}; they are {what}")
-    while measurements := next_measurements(chain, known):
-        number = int(known.get(ROUNDS_MADE, 0)) + 1
+            say(f"closing: the sums in {snapshots.folder} are of other {other}; they are {what}")
+    while (following := SumsRound.following(chain, known, sizes)).measurements:
+        number = int(known.get(base.ROUNDS_MADE, 0)) + 1
+        deviations, root = following.deviations(noise.longest if noise else base.FEATURE_BOUND)
+        compares = any(each.compares_draws for each in following.measurements)
         request = SumsRequest(
             method=method,
             state=state,
             partition_ids=range(clients.size),
             message_type=CLOSE,
             name=f"closing round {number}",
-            broadcast=broadcast(chain, known),
-            expected=as_posterior(np.zeros(length(measurements, sizes), np.float32)),
-            check=partial(
-                find_problem, measurements=measurements, sizes=sizes, noised=noise is not None
-            ),
-            vectors=VECTORS if any(each.compares_draws for each in measurements) else AT_MEAN,
+            broadcast=following.inputs(known),
+            expected=as_posterior(np.zeros(len(deviations), np.float32)),
+            check=partial(following.find_problem, noised=noise is not None),
+            vectors=VECTORS if compares else AT_MEAN,
         )
         before(f"{owner} {code} {number}/{len(schedule(chain))}")
         participants, total = sums_of_clients(request, clients)
         if noise:
-            _, root = deviations(measurements, noise.longest, sizes)
             deviation = noise.multiplier * root * math.sqrt(len(participants))
-            known = {**known, DEVIATION: np.array(deviation)}
-        known = fold(chain, known, total, sizes)
+            known = {**known, base.DEVIATION: np.array(deviation)}
+        known = following.fold(known, total)
         if snapshots:
             snapshots.save(number, {**known, OWNER: np.array(owner), CODE: np.array(code)})
         say(f"closing round {number}: sums of {len(participants)} clients")
     return known
+
+
+def last_layer(posterior: Posterior, manifest: Manifest | None) -> tuple[Sizes, Array]:
+    """Return the sizes of a network's last layer, and its weights (F + 1, C), biases last.
+
+    Raises:
+        ConfigurationError: The last layer is no dense layer with biases, or not known.
+    """
+    if manifest is None:
+        raise ConfigurationError("a closing needs the manifest of the network's parameters")
+    parts = {
+        True: iter(manifest.split(posterior.mean, gaussian=True)),
+        False: iter(manifest.split(posterior.point, gaussian=False)),
+    }
+    *_, kernel, bias = [next(parts[parameter.gaussian]) for parameter in manifest]
+    if kernel.ndim != 2 or bias.shape != kernel.shape[1:]:
+        raise ConfigurationError(
+            "a closing needs a network that ends with a dense layer with biases, and this one "
+            f"ends with tensors of shapes {kernel.shape} and {bias.shape}; allowed: another "
+            'model, or closing="none"'
+        )
+    weights = np.concatenate([kernel, bias[None]]).astype(np.float64)
+    return Sizes(*kernel.shape, [*manifest.stages.values()]), weights
 
 
 def as_posterior(vector: npt.NDArray[Any]) -> Posterior:
@@ -175,17 +159,15 @@ def sums_of_clients(request: SumsRequest, clients: FlowerClients) -> tuple[Seque
     Raises:
         RunError: Too few clients have sent usable sums, or their total cannot be.
     """
-    size, participants = request.expected.point.size, list[int]()
-    secure_sums = request.method.exchange.secure_sums
+    secure_sums, size = request.method.exchange.secure_sums, request.expected.point.size
     if not secure_sums:
-        total = np.zeros(size)
-        for update in clients.updates(
-            request, clients.replies(request.name, clients.messages(request))
-        ):
+        replies = clients.replies(request.name, clients.messages(request))
+        participants, total = list[int](), np.zeros(size)
+        for update in clients.updates(request, replies):
             total += update.posterior.point
             participants.append(update.partition_id)
         return participants, total
-    most = greatest(max(clients.num_examples.values(), default=clients.options.max_examples))
+    most = base.greatest(max(clients.num_examples.values(), default=clients.options.max_examples))
     wanted = WantedSum(
         neighbourhood=secure_sums.neighbourhood,
         weights=dict.fromkeys(request.partition_ids, 1.0 / clients.size),

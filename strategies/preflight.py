@@ -9,7 +9,7 @@ import numpy as np
 
 from bfl.aggregation.pooling import PoolingRule, pool
 from bfl.aggregation.server import Server, UsesServer
-from bfl.closing.chain import schedule
+from bfl.closing.base import schedule
 from bfl.configuration import Configuration, contradictions, resolve
 from bfl.configuration.component_slots import SLOTS, base_of
 from bfl.data.datasets.server_data import HELD_BACK

@@ -1,10 +1,8 @@
 """The closing round: sums over clients' data with the final network, and what they tell it.
 
-- ``base``: what a closing is, and the registry ``closings``.
-- ``chain``: several closings in as few rounds of sums as they take.
+- ``base``: what a closing is, and how several of them share rounds of sums.
+- ``heads``, ``feature_density``, ``conformal``: the closings.
 - ``closed``: predictions with what a closing has found.
-- ``curvature``: how clients send the curvature of the last layer.
-- every other module: one closing.
 """
 
 from bfl.closing.base import Closing, closings

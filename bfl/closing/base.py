@@ -1,72 +1,83 @@
-"""The closing: what clients add up over their data, and what the server makes of the sums."""
+"""What a closing is: sums over clients' data, and what the server makes of them."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from bfl.cpus import one_thread
 from bfl.registry import Component, Registry
 
 if TYPE_CHECKING:
     from bfl.evaluation.regression import Mixtures
 
 Array = npt.NDArray[np.float64]
+Sums = Mapping[str, Array]
 Known = Mapping[str, npt.NDArray[Any]]
 """The arrays that closings have found so far, by name; at the end those of ``closing.npz``."""
 
-Shapes = Mapping[str, tuple[int, ...]]
-Sums = Mapping[str, Array]
-"""Sums over examples, by name."""
+HEAD = "head"  # the last layer's weights (F + 1, C), its biases in the last row
+FROM_HEAD = "from-head"  # whether predictions come from it, and not from draws of the network
+LONGEST = "longest-features"  # where privacy's noise takes shorter ones than FEATURE_BOUND
+DEVIATION = "noise-deviation"  # of the noise on a round's sums, in units of Sum.longest
+ROUNDS_MADE = "closing-rounds-made"  # of sums; a metric, too
 
-HEAD = "head"
-"""The name of the last layer's weights (F + 1, C), its biases in the last row."""
+FEATURE_BOUND = 1e3  # longer features are scaled to it, so an example adds at most its square
+ROUNDED = 1e-4  # how far honest sums are from exact ones: for each example, and of their size
+WHOLE = 1e-2  # how far sums of whole numbers are from whole ones
+HELD_BACK_SHARE = 0.1  # the default of calibration-share where there is a closing
+LEAST_HELD_BACK = 3  # examples of each client, if it has twice as many
 
-FROM_HEAD = "from-head"
-"""The array that is true where predictions come from the last layer that was found."""
 
-FEATURE_BOUND = 1e3
-"""Longest features of one example: longer ones are scaled to it, in sums and in predictions.
+class Closing(Component, ABC):
+    """One thing that sums over all clients' data tell of the final network.
 
-So one example adds at most its square to any sum.
-"""
+    Attributes:
+        moves_head: Whether predictions come from the last layer, and no longer from draws of the
+            whole network.
+        waits: Whether it begins when those that do not wait are done.
+        takes_noise: Whether an example's part of its sums is bounded, so that noise can hide it.
+        tasks: What runs predict that it can close, as in the key ``task``.
+    """
 
-LONGEST = "longest-features"
-"""The array with the longest features, where privacy's noise takes shorter ones."""
+    moves_head: ClassVar[bool] = False
+    waits: ClassVar[bool] = False
+    takes_noise: ClassVar[bool] = True
+    tasks: ClassVar[tuple[str, ...]] = ("classification",)
 
-DEVIATION = "noise-deviation"
-"""The array with the standard deviation of the noise on a round's sums, in units of ``lengths``."""
+    @abstractmethod
+    def measurements(self) -> Sequence[Measurement]:
+        """Return what it asks for, a message each."""
 
-LEAST_LIKELIHOOD = -30.0
-"""The least log-likelihood that an example counts with, in nats."""
+    def held_back_problem(self, examples: int) -> str | None:
+        """Return why so many examples, held back by all clients together, do not do; else None."""
+        return None
 
-ROUNDED = 1e-4
-"""Distance of honest sums from what they have to be: for each example, and of their size."""
 
-WHOLE = 1e-2
-"""Greatest distance of sums of whole numbers from whole ones."""
+closings: Registry[Closing] = Registry("closing", "bfl.closing")
 
-HELD_BACK_SHARE = 0.1
-"""The share of its examples that each client holds back where nothing else is said."""
 
-LEAST_HELD_BACK = 3
-"""The fewest examples that each client holds back, if it has twice as many."""
+@closings.register("none")
+class NoClosing(Closing):
+    """No closing round: the run ends with the pooled posterior."""
+
+    tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
+
+    def measurements(self) -> Sequence[Measurement]:
+        """Return nothing."""
+        return ()
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of the network's last layer.
-
-    Attributes:
-        features: The number F of features that it takes.
-        classes: The number C of classes.
-        stages: How many channels the stages before it take.
-    """
+    """Sizes of the last layer, of F features and C classes, and the widths Fᵢ of stages before."""
 
     features: int
     classes: int
@@ -79,8 +90,7 @@ class Examples:
 
     Attributes:
         features: (N, F + 1) what it takes, with a 1 for the biases.
-        labels: (N,) classes.
-        classes: The number C of classes.
+        labels: (N,) classes, of C.
         noised: Whether their sums get privacy's noise.
         stages: (N, Fᵢ) what the stages of the network before take.
         own: (N,) log-likelihoods by draws of the whole network, where it is drawn.
@@ -105,7 +115,6 @@ class Examples:
 
     def take(self, rows: slice) -> Examples:
         """Return some of the examples."""
-        positions = np.arange(len(self.labels))[rows]
         return replace(
             self,
             features=self.features[rows],
@@ -113,143 +122,79 @@ class Examples:
             stages=[stage[rows] for stage in self.stages],
             own=None if self.own is None else self.own[rows],
             targets=self.targets[rows],
-            drawn=None if self.drawn is None else self.drawn.take(positions),
+            drawn=self.drawn and self.drawn.take(np.arange(len(self.labels))[rows]),
         )
 
 
-def initial_arrays(head: Array, *, from_head: bool, longest: float | None = None) -> Known:
-    """Return what is known before the first round of sums.
+class Sum(NamedTuple):
+    """One of the sums of a measurement.
 
-    Args:
-        head: The network's own last layer (F + 1, C), biases last.
-        from_head: Whether predictions are to come from it, and not from draws of the network.
-        longest: The longest features under privacy's noise; None: there is none.
+    Attributes:
+        longest: The greatest L2 norm of what one example adds: the unit of privacy's noise. 0: each
+            example adds the same, and the sum gets no noise.
     """
-    bound = {} if longest is None else {LONGEST: np.array(longest)}
-    return {HEAD: np.asarray(head, np.float64), FROM_HEAD: np.array(from_head), **bound}
 
-
-def with_one(features: npt.ArrayLike, longest: float = FEATURE_BOUND) -> Array:
-    """Return features (N, F) as (N, F + 1), no longer than a bound, with a 1 behind.
-
-    Those of an image that are no numbers become 0 below the usual bound: privacy needs a bound of
-    every image.
-    """
-    given = np.asarray(features, np.float64)
-    if longest < FEATURE_BOUND:
-        given = np.where(np.isfinite(given).all(axis=1, keepdims=True), given, 0.0)
-    lengths = np.linalg.norm(given, axis=1, keepdims=True)
-    bounded = given * np.minimum(1.0, longest / np.maximum(lengths, min(longest, 1.0)))
-    return np.concatenate([bounded, np.ones((len(given), 1))], axis=1)
-
-
-def held_back_count(examples: int, share: float) -> int:
-    """Return how many of a client's examples it holds back from training, by the share of them.
-
-    At least three, but no more than half of them.
-    """
-    if share <= 0.0:
-        return 0
-    return min(max(math.ceil(share * examples - 1e-9), LEAST_HELD_BACK), examples // 2)
+    shape: tuple[int, ...]
+    longest: float = 0.0
 
 
 class Measurement(ABC):
     """One message of a closing: sums that clients add up, and their result on the server.
 
     Attributes:
-        told: Names of the arrays that clients need besides the network, those of stages with them.
+        inputs: Names of arrays that clients need besides the network, those of stages with them.
         on_held_back: Whether it measures on the examples that clients do not train on.
         compares_draws: Whether it needs ``Examples.own``.
     """
 
-    told: ClassVar[tuple[str, ...]] = ()
+    inputs: ClassVar[tuple[str, ...]] = ()
     on_held_back: ClassVar[bool] = False
     compares_draws: ClassVar[bool] = False
 
     @abstractmethod
-    def shapes(self, sizes: Sizes) -> Shapes:
-        """Return the shapes of its sums."""
+    def sums(self, sizes: Sizes, longest: float = FEATURE_BOUND) -> Mapping[str, Sum]:
+        """Return its sums, for features of an example, without the 1, of at most a length."""
 
     @abstractmethod
     def measure(self, known: Known, examples: Examples) -> Sums:
-        """Return a client's sums: the client half.
+        """Return a client's sums over its examples, at least one, from its ``inputs``."""
 
-        Args:
-            known: The arrays that it is ``told``.
-            examples: The client's examples, at least one.
-        """
-
-    def lengths(self, longest: float, sizes: Sizes) -> Mapping[str, float]:
-        """Return the greatest L2 norms of what one example adds to each sum, by its name.
-
-        Privacy's noise is drawn in these units. 0: the same of every example, which gets no noise.
-
-        Args:
-            longest: The longest features of an example, without the 1.
-            sizes: Those of the last layer.
-        """
-        return {}
-
-    def find_problem(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
-        """Return why no such number of examples has such sums; None if one may.
+    def find_problem(self, sums: Sums, examples: int) -> str | None:
+        """Return why sums without noise cannot be of at most so many examples; None if they may.
 
         Honest sums pass, also rounded to float32 or to a grid as fine as that of masked sums.
-
-        Args:
-            sums: The sums of a client, or of several.
-            examples: How many examples it has trained on; it has held back at most as many.
-            noised: Whether the sums have noise, and may be any but those that get none.
         """
         return None
 
     @abstractmethod
     def fold(self, known: Known, sums: Sums) -> Known:
-        """Return what is known after the round: the server half.
-
-        Args:
-            known: What was known before.
-            sums: The sums of all clients, added up.
-        """
+        """Return what the server knows after the round, from the sums of all clients together."""
 
 
 class Histogram(Measurement):
-    """A histogram over held-back examples, each of which adds 1 to one count of its only sum."""
+    """Counts of held-back examples, in ``bins``, to one of which each example adds 1."""
 
     on_held_back: ClassVar[bool] = True
-
-    def lengths(self, longest: float, sizes: Sizes) -> Mapping[str, float]:
-        """Return that an example adds 1 to one count."""
-        return dict.fromkeys(self.shapes(sizes), 1.0)
-
-    def find_problem(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
-        """Return why the counts cannot be of at most so many examples."""
-        [counts] = sums.values()
-        return None if noised else count_problem(counts, examples)
-
-
-class Closing(Component, ABC):
-    """One thing that sums over all clients' data tell of the final network.
-
-    Attributes:
-        moves_head: Whether predictions come from the last layer that it finds, and no longer from
-            draws of the whole network.
-        waits: Whether it begins when those that do not wait, and those before it, are done.
-        takes_noise: Whether an example's part of its sums is bounded, so that noise can hide it.
-        tasks: What runs predict that it can close, as in the key ``task``.
-    """
-
-    moves_head: ClassVar[bool] = False
-    waits: ClassVar[bool] = False
-    takes_noise: ClassVar[bool] = True
-    tasks: ClassVar[tuple[str, ...]] = ("classification",)
+    bins: ClassVar[int]
+    by_class: ClassVar[bool] = False
 
     @abstractmethod
-    def measurements(self) -> Sequence[Measurement]:
-        """Return what it asks for, a message each."""
+    def places(self, known: Known, examples: Examples) -> Any:
+        """Return which count each example adds to: by class and bin, or by bin."""
 
-    def held_back_problem(self, examples: int) -> str | None:
-        """Return why so many examples, held back by all clients together, do not do; else None."""
-        return None
+    def sums(self, sizes: Sizes, longest: float = FEATURE_BOUND) -> Mapping[str, Sum]:
+        """Return the counts."""
+        return {"counts": Sum((sizes.classes, self.bins) if self.by_class else (self.bins,), 1.0)}
+
+    def measure(self, known: Known, examples: Examples) -> Sums:
+        """Return how many examples have each place."""
+        counts = np.zeros(self.sums(examples.sizes)["counts"].shape)
+        np.add.at(counts, self.places(known, examples), 1.0)
+        return {"counts": counts}
+
+    def find_problem(self, sums: Sums, examples: int) -> str | None:
+        """Return why the counts cannot be of at most so many examples."""
+        return count_problem(sums["counts"], examples)
 
 
 def count_problem(counts: Array, examples: int) -> str | None:
@@ -259,15 +204,141 @@ def count_problem(counts: Array, examples: int) -> str | None:
     return f"they are of {counts.sum():g}" if counts.sum() > examples + WHOLE else None
 
 
-closings: Registry[Closing] = Registry("closing", "bfl.closing")
+def rank_of(counts: Array, share: float) -> int | None:
+    """Return the bin of the ⌈(n + 1) share⌉-th smallest of n counted; None without so many."""
+    rank = math.ceil((round(counts.sum()) + 1) * share - 1e-9)
+    reached = np.flatnonzero(np.cumsum(counts) >= rank - 0.5)
+    return int(reached[0]) if reached.size else None
 
 
-@closings.register("none")
-class NoClosing(Closing):
-    """No closing round: the run ends with the pooled posterior."""
+def schedule(chain: Sequence[Closing]) -> list[tuple[Measurement, ...]]:
+    """Return what clients measure in each round of sums, one round after the other."""
+    at_once = [each.measurements() for each in chain if not each.waits]
+    rounds = [tuple(each for each in row if each) for row in zip_longest(*at_once)]
+    waiting = [each.measurements() for each in chain if each.waits]
+    return rounds + [(each,) for measurements in waiting for each in measurements]
 
-    tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
 
-    def measurements(self) -> Sequence[Measurement]:
-        """Return nothing."""
-        return ()
+@dataclass(frozen=True)
+class SumsRound:
+    """A round of sums of several closings; each client sends one vector, in the order of ``sums``.
+
+    Linear algebra has one thread, so that no bit depends on how many there are.
+    """
+
+    measurements: Sequence[Measurement]
+    sizes: Sizes
+
+    @classmethod
+    def following(cls, chain: Sequence[Closing], known: Known, sizes: Sizes) -> SumsRound:
+        """Return the next round; it measures nothing where all rounds have been made."""
+        made = int(known.get(ROUNDS_MADE, 0))
+        return cls(next(iter(schedule(chain)[made:]), ()), sizes)
+
+    def inputs(self, known: Known) -> Known:
+        """Return the arrays that clients need."""
+        names = {ROUNDS_MADE}.union(*(each.inputs for each in self.measurements))
+        return {name: np.asarray(v) for name, v in known.items() if name.partition(".")[0] in names}
+
+    def measure(self, known: Known, examples: Callable[[bool], Examples | None]) -> Array:
+        """Return a client's vector; ``examples`` gives those held back, if passed True, or None."""
+        vector = []
+        with one_thread():
+            for each in self.measurements:
+                seen = examples(each.on_held_back)
+                found = each.measure(known, seen) if seen else {}
+                for name, wanted in each.sums(self.sizes).items():
+                    vector.append(np.ravel(found.get(name, np.zeros(wanted.shape))))
+        return np.concatenate(vector)
+
+    def find_problem(self, vector: Array, examples: int, *, noised: bool = False) -> str | None:
+        """Return why so many examples cannot have such sums, with or without noise; else None."""
+        vector, most = np.asarray(vector, np.float64), greatest(examples)
+        if beyond := int(np.count_nonzero(~(np.abs(vector) <= most * (1.0 + ROUNDED)))):
+            return f"{beyond} of {vector.size} sums are beyond ±{most:g}"
+        for each, sums in () if noised else self._split(vector):
+            if problem := each.find_problem(sums, examples):
+                name = type(each).__name__.lstrip("_")
+                return f"sums ({name}) that {examples} examples cannot have: {problem}"
+        return None
+
+    def fold(self, known: Known, total: Array) -> Known:
+        """Return what is known after the round, from all clients' vectors, added up."""
+        known = {**known, ROUNDS_MADE: np.array(int(known.get(ROUNDS_MADE, 0)) + 1)}
+        with one_thread():
+            for each, sums in self._split(total):
+                known = each.fold(known, sums)
+        return known
+
+    def deviations(self, longest: float = FEATURE_BOUND) -> tuple[Array, float]:
+        """Return the standard deviations (S,) of noise of multiplier 1, and √m.
+
+        Divided by its greatest length, each of the m sums that noise hides moves by at most 1 with
+        an example, and all together by √m: the Gaussian mechanism of sensitivity √m in these units.
+        """
+        sums = [each.sums(self.sizes, longest).values() for each in self.measurements]
+        units = [wanted.longest * (1.0 + 1e-9) for row in sums for wanted in row]  # by rounding
+        counts = [math.prod(wanted.shape) for row in sums for wanted in row]
+        root = float(np.sqrt(np.count_nonzero(units)))
+        return root * np.repeat(units, counts), root
+
+    def _split(self, vector: Array) -> Iterator[tuple[Measurement, Sums]]:
+        start = 0
+        for each in self.measurements:
+            sums = {}
+            for name, wanted in each.sums(self.sizes).items():
+                end = start + math.prod(wanted.shape)
+                sums[name] = vector[start:end].reshape(wanted.shape)
+                start = end
+            yield each, sums
+
+
+def greatest(examples: int) -> float:
+    """Return the greatest absolute value of any sum over so many examples."""
+    return examples * FEATURE_BOUND**2
+
+
+def with_one(features: npt.ArrayLike, longest: float = FEATURE_BOUND) -> Array:
+    """Return features (N, F) as (N, F + 1), no longer than a bound, with a 1 behind.
+
+    Below the usual bound, those of an example that are no numbers become 0: privacy needs a bound
+    of every example.
+    """
+    given = np.asarray(features, np.float64)
+    if longest < FEATURE_BOUND:
+        given = np.where(np.isfinite(given).all(axis=1, keepdims=True), given, 0.0)
+    lengths = np.linalg.norm(given, axis=1, keepdims=True)
+    bounded = given * np.minimum(1.0, longest / np.maximum(lengths, min(longest, 1.0)))
+    return np.concatenate([bounded, np.ones((len(given), 1))], axis=1)
+
+
+def longest_features(known: Known) -> float:
+    """Return the length that features are shortened to."""
+    return float(known.get(LONGEST, FEATURE_BOUND))
+
+
+def held_back_count(examples: int, share: float) -> int:
+    """Return how many of a client's examples it holds back from training, at most half of them."""
+    if share <= 0.0:
+        return 0
+    return min(max(math.ceil(share * examples - 1e-9), LEAST_HELD_BACK), examples // 2)
+
+
+def packed_size(side: int) -> int:
+    """Return the length of what ``packed`` makes of a matrix (S, S)."""
+    return side * (side + 1) // 2
+
+
+def packed(matrices: Array) -> Array:
+    """Return the upper triangles of symmetric matrices (..., S, S) as vectors."""
+    rows, columns = np.triu_indices(matrices.shape[-1])
+    return np.asarray(matrices[..., rows, columns])
+
+
+def unpacked(triangles: Array) -> Array:
+    """Return the symmetric matrices that ``packed`` has made vectors of."""
+    side = math.isqrt(2 * triangles.shape[-1])
+    matrices = np.zeros((*triangles.shape[:-1], side, side))
+    rows, columns = np.triu_indices(side)
+    matrices[..., rows, columns] = triangles
+    return matrices + np.triu(matrices, 1).swapaxes(-1, -2)

@@ -10,41 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.archives import ArrayFile
-from bfl.closing.base import (
-    DEVIATION,
-    FEATURE_BOUND,
-    FROM_HEAD,
-    HEAD,
-    LONGEST,
-    Array,
-    Known,
-    with_one,
-)
-from bfl.closing.bayesian_head import (
-    AFTER,
-    BEFORE,
-    HELD_BACK,
-    TEMPERATURE,
-    VALUES,
-    VECTORS,
-    Head,
-)
-from bfl.closing.chain import ROUNDS_MADE
-from bfl.closing.conformal import THRESHOLD, THRESHOLDS, sets
-from bfl.closing.feature_density import (
-    DENSITY,
-    EDGES,
-    FAMILIARITY,
-    MIXED_BELOW,
-    MIXES,
-    SHARES,
-    density,
-    familiarity,
-    found_shapes,
-    means_of_stages,
-)
-from bfl.closing.feature_density import THRESHOLD as UNFAMILIAR
-from bfl.closing.gaussian_head import NUMBERS, predicted
+from bfl.closing import base, conformal, feature_density, heads
+from bfl.closing.base import HEAD, Array, Known
+from bfl.closing.feature_density import FACTORS, FAMILIARITY, MEANS, MIXES, SHARES, UNFAMILIAR
+from bfl.closing.heads import AFTER, BEFORE, HELD_BACK, NUMBERS, TEMPERATURE, VALUES, VECTORS
 from bfl.cpus import one_thread
 from bfl.evaluation.prediction import Predictions, PredictionStatistics
 from bfl.evaluation.regression import INTERVAL, Mixtures
@@ -54,24 +23,22 @@ if TYPE_CHECKING:
     from bfl.data.images import Images
     from bfl.evaluation.prediction.monte_carlo import Predictor
 
-TOGETHER = (
-    (HEAD, FROM_HEAD),
-    (VECTORS, VALUES),
-    (FAMILIARITY, UNFAMILIAR, MIXES),
-    (THRESHOLD, THRESHOLDS),
-)
-"""Arrays that are all there or none of them."""
-
-UNFAMILIAR_SHARE, CONFIDENCE = "unfamiliar-share", "mean-confidence"
-"""Metrics of test data, and of foreign ones: the share that is unlike the training data."""
-
-OF_CLOSING = (ROUNDS_MADE, BEFORE, AFTER, UNFAMILIAR_SHARE)
+UNLIKE = "unlike the training data"  # the warning for a familiarity below the threshold
+UNFAMILIAR_SHARE, CONFIDENCE = "unfamiliar-share", "mean-confidence"  # of test and foreign data
+OF_CLOSING = (base.ROUNDS_MADE, BEFORE, AFTER, UNFAMILIAR_SHARE)
 """The metrics that a closing adds to a run's, besides those of foreign data."""
 
-UNLIKE = "unlike the training data"
-"""The warning for an example whose familiarity is below the threshold."""
-
-ABOVE_ZERO = (SHARES, TEMPERATURE, LONGEST, VALUES, UNFAMILIAR, INTERVAL)
+SCALARS = (base.FROM_HEAD, base.LONGEST, base.DEVIATION, UNFAMILIAR, MIXES, TEMPERATURE, INTERVAL)
+SCALARS += (BEFORE, AFTER, HELD_BACK, NUMBERS, conformal.THRESHOLD)
+ABOVE_ZERO = (SHARES, TEMPERATURE, base.LONGEST, VALUES, UNFAMILIAR, INTERVAL)
+TOGETHER = (
+    (HEAD, base.FROM_HEAD),
+    (VECTORS, VALUES),
+    (FAMILIARITY, UNFAMILIAR, MIXES),
+    (SHARES, MEANS, FACTORS),
+    (conformal.THRESHOLD, conformal.THRESHOLDS),
+)
+"""Arrays that are all there or none of them."""
 
 
 @dataclass(frozen=True)
@@ -95,39 +62,12 @@ class Closed:
         """
         if "head-rotation" in arrays:
             raise ValueError("an older bfl has made it; bfl close makes it again")
-        width, classes = arrays[HEAD].shape
-        number, *_ = (*arrays[SHARES].shape, 0) if SHARES in arrays else (0,)
-        blocks = (*arrays[VECTORS].shape, 0, 0)[:2] if VECTORS in arrays else (0, 0)
-        stages = [arrays[name].shape for name in means_of_stages(arrays)[1:]]
-        of_density = found_shapes(number, [width - 1, *(shape[-1] for shape in stages if shape)])
-        shapes = {
-            HEAD: (width, classes),
-            FROM_HEAD: (),
-            LONGEST: (),
-            DEVIATION: (),
-            VECTORS: (blocks[0], blocks[1], blocks[1]),
-            VALUES: blocks,
-            SHARES: (number,),
-            **of_density,
-            FAMILIARITY: (len(EDGES) - 1,),
-            UNFAMILIAR: (),
-            MIXES: (),
-            TEMPERATURE: (),
-            BEFORE: (),
-            AFTER: (),
-            HELD_BACK: (),
-            THRESHOLD: (),
-            THRESHOLDS: (classes,),
-            NUMBERS: (),
-            INTERVAL: (),
-        }
-        of_posterior = width * (1 if NUMBERS in arrays else classes)
-        fits = blocks[0] * blocks[1] == of_posterior and (NUMBERS not in arrays or blocks[0] == 1)
-        if VECTORS in arrays and not fits:
-            raise ValueError(f"{VECTORS} has the shape {blocks}, and {HEAD} {(width, classes)}")
+        shapes = _expected_shapes(arrays)
         wanted = {name for name in shapes if name in arrays}
-        together = (*TOGETHER, (SHARES, *of_density))
-        wanted |= {name for group in together if wanted & {*group} for name in group}
+        wanted |= {name for group in TOGETHER if wanted & {*group} for name in group}
+        wanted |= {
+            name for pair in feature_density.stages_in(arrays, MEANS, FACTORS) for name in pair
+        }
         known = arrays.checked(sorted(wanted), shapes=shapes)
         for name, value in known.items():
             if value.dtype.kind not in "fb" or not np.isfinite(value).all():
@@ -139,7 +79,7 @@ class Closed:
     @property
     def from_head(self) -> bool:
         """True if predictions come from its last layer, and not from draws of the network."""
-        return bool(self.known[FROM_HEAD])
+        return bool(self.known[base.FROM_HEAD])
 
     @property
     def moves_predictions(self) -> bool:
@@ -167,13 +107,8 @@ class Closed:
         *,
         otherwise: Callable[[], Predictions],
     ) -> Predictions:
-        """Return the predictions for images (N, H, W, C), with their scores.
-
-        Args:
-            images: uint8 images.
-            otherwise: Predicts where the last layer that was found does not.
-        """
-        stages = len(means_of_stages(self.known)) > 1
+        """Return the predictions for images, by the last layer that was found or ``otherwise``."""
+        stages = len(feature_density.stages_in(self.known, MEANS)) > 1
         features = predictor.features_at_mean(posterior, images, stages=stages)
         if self.from_head:
             return self.predict(features, predictor.statistics)
@@ -193,36 +128,35 @@ class Closed:
         summed, bounded = statistics(), self._bounded(features)
         with one_thread():
             if NUMBERS in self.known:
-                found = predicted(self.known, bounded)
+                found = heads.predict_numbers(self.known, bounded)
                 for means, variances in zip(found.means, found.variances, strict=True):
                     summed.add_gaussians(means, variances)
             else:
-                for logits in Head.of(self.known).logits(bounded):
+                for logits in heads.draw_logits(self.known, bounded):
                     summed.add_logits(logits)
         scored: Predictions = self.scored(summed.result(), features)
         return scored
 
     def scored(self, predictions: Any, features: npt.ArrayLike) -> Any:
-        """Return predictions with the scores and sets of their images' features (N, F).
-
-        Those of the least familiar images go to the uniform, where the closing mixes.
-        Numbers get their familiarity, and their interval.
-        """
+        """Return predictions with what features (N, F) add: familiarity, scores, sets, interval."""
         familiar, scores = None, {}
         with one_thread():
             if SHARES in self.known:
-                widths = [self.known[name].shape[1] for name in means_of_stages(self.known)]
+                means = feature_density.stages_in(self.known, MEANS)
+                widths = [self.known[mean].shape[1] for (mean,) in means]
                 parts = np.split(np.asarray(features), np.cumsum(widths)[:-1], axis=1)
-                longest = float(self.known.get(LONGEST, FEATURE_BOUND))
-                found = density(self.known, [with_one(each, longest)[:, :-1] for each in parts])
-                familiar, scores = familiarity(self.known, found), {DENSITY: found}
+                longest = base.longest_features(self.known)
+                bounded = [base.with_one(each, longest)[:, :-1] for each in parts]
+                found = feature_density.density(self.known, bounded)
+                familiar = feature_density.familiarity(self.known, found)
+                scores = {feature_density.DENSITY: found}
             if isinstance(predictions, Mixtures):
                 interval = self.known.get(INTERVAL)
                 half = None if interval is None else float(interval)
                 return replace(predictions, familiarity=familiar, interval_deviations=half)
-            held = sets(self.known, self._bounded(features))
+            held = conformal.sets(self.known, self._bounded(features))
         if familiar is not None and self.known[MIXES]:
-            weights = np.minimum(familiar / min(self.threshold, MIXED_BELOW), 1.0)
+            weights = np.minimum(familiar / min(self.threshold, feature_density.MIXED_BELOW), 1.0)
             predictions = mix_with_uniform(predictions, weights)
             # A set of what is unlike the calibration examples would promise nothing.
             strange = familiar < self.threshold
@@ -232,7 +166,25 @@ class Closed:
     def _bounded(self, features: npt.ArrayLike) -> Array:
         """Return the last layer's features (N, F) as clients have measured them, (N, F + 1)."""
         of_last = np.asarray(features)[:, : len(self.known[HEAD]) - 1]
-        return with_one(of_last, float(self.known.get(LONGEST, FEATURE_BOUND)))
+        return base.with_one(of_last, base.longest_features(self.known))
+
+
+def _expected_shapes(arrays: ArrayFile) -> dict[str, tuple[int, ...]]:
+    width, classes = arrays[HEAD].shape
+    shapes = {HEAD: (width, classes), conformal.THRESHOLDS: (classes,)}
+    shapes |= {FAMILIARITY: (len(feature_density.EDGES) - 1,), **dict.fromkeys(SCALARS, ())}
+    if VALUES in arrays:
+        outputs = 1 if NUMBERS in arrays else classes
+        blocks = 1 if arrays[VALUES].shape[:1] == (1,) else outputs
+        side = width * outputs // blocks
+        shapes |= {VALUES: (blocks, side), VECTORS: (blocks, side, side)}
+    if SHARES in arrays:
+        number = arrays[SHARES].size
+        shapes[SHARES] = (number,)
+        for stage, (mean, factor) in enumerate(feature_density.stages_in(arrays, MEANS, FACTORS)):
+            features = arrays[mean].size // max(number, 1) if stage else width - 1
+            shapes |= {mean: (number, features), factor: (number, features, features)}
+    return shapes
 
 
 def mix_with_uniform(predictions: Predictions, weights: Array) -> Predictions:
@@ -244,19 +196,14 @@ def mix_with_uniform(predictions: Predictions, weights: Array) -> Predictions:
     w, classes = weights[:, None], predictions.classes
     mixed = w * predictions.mean_probability + (1.0 - w) / classes
     mean = np.where(w < 1.0, mixed, predictions.mean_probability)
+    logs = np.log(np.maximum(mean, np.finfo(float).tiny))
     aleatoric = weights * predictions.aleatoric
-    whole = 1.0 - (mean**2).sum(axis=1)
+    epistemic = np.maximum(1.0 - (mean**2).sum(axis=1) - aleatoric, 0.0)
     return replace(
         predictions,
         mean_probability=mean,
-        log_mean_probability=np.where(
-            w < 1.0,
-            np.log(np.maximum(mean, np.finfo(float).tiny)),
-            predictions.log_mean_probability,
-        ),
+        log_mean_probability=np.where(w < 1.0, logs, predictions.log_mean_probability),
         expected_entropy=weights * predictions.expected_entropy,
         aleatoric=aleatoric,
-        epistemic=np.where(
-            weights < 1.0, np.maximum(whole - aleatoric, 0.0), predictions.epistemic
-        ),
+        epistemic=np.where(weights < 1.0, epistemic, predictions.epistemic),
     )

@@ -4,93 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from bfl.closing.base import (
-    DEVIATION,
-    HEAD,
-    Array,
-    Closing,
-    Examples,
-    Histogram,
-    Known,
-    Measurement,
-    Shapes,
-    Sizes,
-    Sums,
-    closings,
-)
-from bfl.closing.bayesian_head import TEMPERATURE, VALUES, VECTORS, Head
+from bfl.closing import base, heads
+from bfl.closing.base import Array, Closing, Examples, Histogram, Known, Measurement, Sums
 from bfl.evaluation.prediction.statistics import PredictionStatistics
 
-THRESHOLD, THRESHOLDS = "conformal-threshold", "conformal-thresholds"
-"""The greatest score in a set: of all classes together, and of each class (C,)."""
-
-SETS = ("conformal", "conformal-by-class")
-"""The names of the prediction sets by these."""
-
-BINS = 1000
-"""Bins of the histogram of scores in [0, 1]: a threshold is the upper edge of one."""
-
-JOINED = 50
-"""Bins that count as one, in the last of them, where sums have noise."""
+THRESHOLD, THRESHOLDS = "conformal-threshold", "conformal-thresholds"  # by class (C,)
+SETS = ("conformal", "conformal-by-class")  # the names of the prediction sets by these
+BINS = 1000  # of scores in [0, 1]: a threshold is the upper edge of one
+JOINED = 50  # bins that count as one, in the last of them, where sums have noise
 
 
-class ScoresOfLabels(Histogram):
-    """Histograms of the scores of held-back examples' true classes, by class."""
-
-    told: ClassVar[tuple[str, ...]] = (HEAD, VECTORS, VALUES, TEMPERATURE)
-
-    def __init__(self, alpha: float) -> None:
-        self._alpha = alpha
-
-    def shapes(self, sizes: Sizes) -> Shapes:
-        """Return the shape of the histograms."""
-        return {"scores": (sizes.classes, BINS)}
-
-    def measure(self, known: Known, examples: Examples) -> Sums:
-        """Return the histogram of scores of each class."""
-        found = scores(known, examples.features)[np.arange(len(examples.labels)), examples.labels]
-        bins = _bins(found)
-        if examples.noised:
-            bins = bins // JOINED * JOINED + JOINED - 1
-        counts = np.zeros((examples.classes, BINS))
-        np.add.at(counts, (examples.labels, bins), 1.0)
-        return {"scores": counts}
-
-    def fold(self, known: Known, sums: Sums) -> Known:
-        """Return the thresholds."""
-        counts = np.asarray(sums["scores"], np.float64)
-        threshold, together, alone = self._threshold, 0.0, 0.0
-        if DEVIATION in known:
-            counts, alone = counts[:, JOINED - 1 :: JOINED], float(known[DEVIATION])
-            threshold, together = self._noised_threshold, alone * math.sqrt(len(counts))
-        return {
-            **known,
-            THRESHOLD: np.array(threshold(counts.sum(axis=0), together)),
-            THRESHOLDS: np.array([threshold(each, alone) for each in counts]),
-        }
-
-    def _noised_threshold(self, counts: Array, noise: float) -> float:
-        """Return the edge above which too few scores lie, whatever a noise of two deviations is."""
-        behind = np.arange(len(counts))[::-1]
-        above = counts[::-1].cumsum()[::-1] - counts + 2.0 * noise * np.sqrt(behind)
-        least = counts.sum() - 2.0 * noise * math.sqrt(len(counts))
-        few = above <= self._alpha * (least + 1.0) - 1.0 + 1e-9
-        kept = int(np.logical_and.accumulate(few[::-1]).sum())
-        return 1.0 - max(kept - 1, 0) / len(counts)
-
-    def _threshold(self, counts: Array, noise: float) -> float:
-        """Return the upper edge of the bin of the ⌈(n + 1)(1 − α)⌉-th score; 1 without so many."""
-        rank = math.ceil((round(counts.sum()) + 1) * (1.0 - self._alpha) - 1e-9)
-        reached = np.flatnonzero(np.cumsum(counts) >= rank - 0.5)
-        return float(reached[0] + 1) / BINS if reached.size else 1.0
-
-
-@closings.register("conformal")
+@base.closings.register("conformal")
 class Conformal(Closing):
     """Split conformal prediction sets: they hold the true class with probability 1 − α.
 
@@ -112,13 +42,12 @@ class Conformal(Closing):
     moves_head: ClassVar[bool] = True
     waits: ClassVar[bool] = True
 
-    conformal_alpha: float = Field(
-        0.1, gt=0.0, lt=1.0, description="α: how often a prediction set may miss the true class"
-    )
+    conformal_alpha: float = Field(0.1, gt=0.0, lt=1.0)
+    """α: how often a prediction set may miss the true class"""
 
     def measurements(self) -> Sequence[Measurement]:
         """Return that of the scores, once the last layer is found."""
-        return (ScoresOfLabels(self.conformal_alpha),)
+        return (_ScoresOfLabels(self.conformal_alpha),)
 
     def held_back_problem(self, examples: int) -> str | None:
         """Return that α asks for a score beyond all n; sets would then hold every class."""
@@ -131,10 +60,48 @@ class Conformal(Closing):
         )
 
 
+@dataclass(frozen=True)
+class _ScoresOfLabels(Histogram):
+    """The histograms of the scores of held-back examples' true classes."""
+
+    alpha: float
+    inputs: ClassVar[tuple[str, ...]] = (base.HEAD, heads.VECTORS, heads.VALUES, heads.TEMPERATURE)
+    bins: ClassVar[int] = BINS
+    by_class: ClassVar[bool] = True
+
+    def places(self, known: Known, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
+        rows, labels = np.arange(len(examples.labels)), examples.labels
+        bins = _bins(scores(known, examples.features)[rows, labels])
+        return labels, bins // JOINED * JOINED + JOINED - 1 if examples.noised else bins
+
+    def fold(self, known: Known, sums: Sums) -> Known:
+        counts, threshold, noise = sums["counts"], self._threshold, 0.0
+        if base.DEVIATION in known:
+            threshold, noise = self._noised_threshold, float(known[base.DEVIATION])
+            counts = counts[:, JOINED - 1 :: JOINED]
+        return {
+            **known,
+            THRESHOLD: np.array(threshold(counts.sum(axis=0), noise * math.sqrt(len(counts)))),
+            THRESHOLDS: np.array([threshold(each, noise) for each in counts]),
+        }
+
+    def _noised_threshold(self, counts: Array, noise: float) -> float:
+        behind = np.arange(len(counts))[::-1]
+        above = counts[::-1].cumsum()[::-1] - counts + 2.0 * noise * np.sqrt(behind)
+        least = counts.sum() - 2.0 * noise * math.sqrt(len(counts))
+        few = above <= self.alpha * (least + 1.0) - 1.0 + 1e-9
+        kept = int(np.logical_and.accumulate(few[::-1]).sum())
+        return 1.0 - max(kept - 1, 0) / len(counts)
+
+    def _threshold(self, counts: Array, noise: float) -> float:
+        place = base.rank_of(counts, 1.0 - self.alpha)
+        return 1.0 if place is None else (place + 1) / BINS
+
+
 def scores(known: Known, features: Array) -> Array:
     """Return 1 − p of each class (N, C), from features (N, F + 1), by the last layer found."""
     statistics = PredictionStatistics()
-    for logits in Head.of(known).logits(features):
+    for logits in heads.draw_logits(known, features):
         statistics.add_logits(logits)
     return 1.0 - statistics.result().mean_probability
 

@@ -3,200 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count, takewhile
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
+from bfl.closing import base
 from bfl.closing.base import (
-    DEVIATION,
-    FEATURE_BOUND,
-    LONGEST,
-    ROUNDED,
     Array,
     Closing,
     Examples,
     Histogram,
     Known,
     Measurement,
-    Shapes,
     Sizes,
+    Sum,
     Sums,
-    closings,
-    count_problem,
 )
-from bfl.closing.curvature import packed, unpacked
 
-DENSITY = "feature-density"
-"""The name of the score, higher the further an example is from the training data."""
-
+DENSITY = "feature-density"  # the score, higher the further from the training data
 SHARES, MEANS, FACTORS = "density-shares", "density-means", "density-factors"
+"""Of K classes: n_c/n (K,), means (K, F), and factors (K, F, F) of the covariances' inverses."""
 
-FAMILIARITY = "familiarity-counts"
-"""The array with the histogram of held-back examples' scores, in the order of ``EDGES``."""
-
-THRESHOLD, MIXES = "familiarity-threshold", "familiarity-mixing"
+FAMILIARITY = "familiarity-counts"  # the histogram of held-back examples' scores
+UNFAMILIAR, MIXES = "familiarity-threshold", "familiarity-mixing"
 
 MIXED_BELOW = 0.002
-"""The familiarity below which probabilities go to the uniform, if no threshold is lower.
-
-Of exchangeable examples that costs at most ∫ −log(a/0.002) da = 0.002 nats on average.
-"""
+"""Mixing below this familiarity costs at most ∫ −log(a/0.002) da = 0.002 nats on average."""
 
 REACH = 20.0
 EDGES = np.sinh(np.linspace(-REACH, REACH, 4001))
 """Edges of the bins of scores, in deviations from the mean of what Gaussian features have."""
 
-JOINED = 50
-"""Bins that count as one where sums have noise."""
-
-TAIL = 5
-"""Held-back examples beyond whose scores there is a tail, which their excesses describe."""
+JOINED = 50  # bins that count as one where sums have noise
+TAIL = 5  # held-back examples beyond whose scores there is a tail, which their excesses describe
 
 
-class MomentsByClass(Measurement):
-    """Counts and moments of features by class, of trained examples."""
-
-    def __init__(self, shrinkage: float, *, sees_stages: bool) -> None:
-        self._shrinkage = shrinkage
-        self._sees_stages = sees_stages
-
-    def shapes(self, sizes: Sizes) -> Shapes:
-        """Return the shapes of the counts and moments by class, of the last layer and of stages."""
-        found: dict[str, tuple[int, ...]] = {"counts": (sizes.classes,)}
-        stages = sizes.stages if self._sees_stages else ()
-        for stage, width in enumerate((sizes.features, *stages)):
-            found[f"first{_suffix(stage)}"] = (sizes.classes, width)
-            found[f"second{_suffix(stage)}"] = (sizes.classes, width * (width + 1) // 2)
-        return found
-
-    def measure(self, known: Known, examples: Examples) -> Sums:
-        """Return n_c, Σ φ and Σ φφᵀ of each class c."""
-        counts = np.bincount(examples.labels, minlength=examples.classes).astype(np.float64)
-        sums = {"counts": counts}
-        stages = examples.stages if self._sees_stages else ()
-        for stage, phi in enumerate([examples.features[:, :-1], *stages]):
-            width = phi.shape[1]
-            first = np.zeros((len(counts), width))
-            second = np.zeros((len(counts), width * (width + 1) // 2))
-            for label in np.flatnonzero(counts):
-                own = phi[examples.labels == label]
-                first[label], second[label] = own.sum(axis=0), packed(own.T @ own)
-            sums |= {f"first{_suffix(stage)}": first, f"second{_suffix(stage)}": second}
-        return sums
-
-    def lengths(self, longest: float, sizes: Sizes) -> Mapping[str, float]:
-        """Return those of a count, of φ and of φφᵀ, as each example has one class."""
-        by_kind = {"counts": 1.0, "first": longest, "second": longest**2}
-        return {name: by_kind[name.partition(".")[0]] for name in self.shapes(sizes)}
-
-    def find_problem(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
-        """Return what of the counts or moments so many examples cannot have."""
-        counts = sums["counts"]
-        if noised:
-            return None
-        if problem := count_problem(counts, examples):
-            return problem
-        for first, second in _moments(sums):
-            matrices = np.stack([unpacked(each) for each in second])
-            squares = np.diagonal(matrices, axis1=1, axis2=2)
-            longest = FEATURE_BOUND**2 * counts * (1.0 + ROUNDED) + ROUNDED * examples
-            if (squares.sum(axis=1) > longest).any():
-                return "second moments of features that are too long"
-            # Σ (φ, 1)(φ, 1)ᵀ has no eigenvalue below 0, and so neither has the covariance.
-            bordered = np.zeros((len(counts), first.shape[1] + 1, first.shape[1] + 1))
-            bordered[:, :-1, :-1] = matrices
-            bordered[:, -1, :-1] = bordered[:, :-1, -1] = first
-            bordered[:, -1, -1] = counts
-            rounding = ROUNDED * (examples + np.abs(matrices).max(axis=(1, 2)))
-            if (np.linalg.eigvalsh(bordered)[:, 0] < -rounding).any():
-                return "moments that no features have"
-        return None
-
-    def fold(self, known: Known, sums: Sums) -> Known:
-        """Return the classes' shares, means and covariances, ready to score with."""
-        counts = np.asarray(sums["counts"], np.float64)
-        noise = float(known.get(DEVIATION, 0.0))
-        there = counts >= max(0.5, 3.0 * noise)
-        if not there.any():
-            return known
-        longest = float(known.get(LONGEST, 0.0))
-        found: dict[str, Array] = {SHARES: counts[there] / counts[there].sum()}
-        for stage, (first, second) in enumerate(_moments(sums)):
-            own = self._gaussians(counts[there], first[there], second[there], noise, longest)
-            found |= {f"{name}{_suffix(stage)}": value for name, value in own.items()}
-        return {**known, **found}
-
-    def _gaussians(
-        self, counts: Array, first: Array, second: Array, noise: float, longest: float
-    ) -> dict[str, Array]:
-        """Return means and whitened covariances of the features of one stage.
-
-        A class's covariance is shrunk towards the common one by n_c/(n_c + F).
-        """
-        means = first / counts[:, None]
-        moments = np.stack([unpacked(each) for each in second])
-        outer = means[:, :, None] * means[:, None, :]
-        scatter = moments - counts[:, None, None] * outer
-        common = scatter.sum(axis=0) / counts.sum()
-        width = len(common)
-        least = max(np.trace(common) / width, np.finfo(np.float32).tiny)
-        ridge = self._shrinkage * least * np.eye(width)
-        # What noise makes of an eigenvalue of Σ φφᵀ.
-        blur = 2.0 * noise * longest**2 * np.sqrt(width) * np.eye(width)
-        together = common + np.sqrt(len(counts)) * blur / counts.sum()
-        own = (scatter + blur + width * together) / (counts + width)[:, None, None]
-        single = np.float32  # as clients get them
-        return {
-            MEANS: means.astype(single).astype(np.float64),
-            FACTORS: _whitening(own + ridge).astype(single).astype(np.float64),
-        }
-
-
-class ScoresOfHeldBack(Histogram):
-    """The histogram of the scores of held-back examples."""
-
-    told: ClassVar[tuple[str, ...]] = (SHARES, MEANS, FACTORS)
-
-    def __init__(self, threshold: float, *, mixes: bool) -> None:
-        self._threshold = threshold
-        self._mixes = mixes
-
-    def shapes(self, sizes: Sizes) -> Shapes:
-        """Return the shape of the histogram."""
-        return {"scores": (len(EDGES) - 1,)}
-
-    def measure(self, known: Known, examples: Examples) -> Sums:
-        """Return how many examples have a score in each bin."""
-        counts = np.zeros(len(EDGES) - 1)
-        if SHARES in known:
-            features = [examples.features[:, :-1], *examples.stages]
-            bins = _places(known, density(known, features)).astype(np.int64)
-            bins = np.clip(bins, 0, len(counts) - 1)
-            if examples.noised:
-                bins = bins // JOINED * JOINED
-            np.add.at(counts, bins, 1.0)
-        return {"scores": counts}
-
-    def fold(self, known: Known, sums: Sums) -> Known:
-        """Return the histogram, and what is done by it; without examples nothing."""
-        counts = np.asarray(sums["scores"], np.float64)
-        if DEVIATION in known:
-            joined = counts[::JOINED]
-            above = np.maximum.accumulate(joined[::-1].cumsum())  # noise makes no share fall
-            counts = np.repeat(np.diff(np.maximum(above, 0.0), prepend=0.0)[::-1], JOINED) / JOINED
-        if SHARES not in known or counts.sum() < 0.5:
-            return known
-        return {
-            **known,
-            FAMILIARITY: counts,
-            THRESHOLD: np.array(self._threshold),
-            MIXES: np.array(self._mixes),
-        }
-
-
-@closings.register("feature-density")
+@base.closings.register("feature-density")
 class FeatureDensity(Closing):
     """A Gaussian density of features by class over all clients' data, which foreign images lack.
 
@@ -225,46 +71,139 @@ class FeatureDensity(Closing):
 
     tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
 
-    density_shrinkage: float = Field(
-        1e-3, gt=0.0, le=1.0, description="κ: how much of the mean variance covariances get"
-    )
-    density_features: Literal["last", "stages"] = Field(
-        "stages",
-        description="what the density of features sees: what the last layer takes, or also what "
-        "the convolutions take that widen the network, if any do",
-    )
-    familiarity_threshold: float = Field(
-        0.01,
-        gt=0.0,
-        lt=1.0,
-        description="the familiarity below which an example is unlike the training data",
-    )
-    familiarity_mixing: bool = Field(
-        True,
-        description="whether probabilities go to the uniform where the familiarity is below 0.002",
-    )
-
-    @property
-    def sees_stages(self) -> bool:
-        """True if it takes features of the stages before the last layer as well."""
-        return self.density_features == "stages"
+    density_shrinkage: float = Field(1e-3, gt=0.0, le=1.0)
+    """κ: how much of the mean variance covariances get"""
+    density_features: Literal["last", "stages"] = "stages"
+    """what the density of features sees: what the last layer takes, or also what the convolutions
+    take that widen the network, if any do"""
+    familiarity_threshold: float = Field(0.01, gt=0.0, lt=1.0)
+    """the familiarity below which an example is unlike the training data"""
+    familiarity_mixing: bool = True
+    """whether probabilities go to the uniform where the familiarity is below 0.002"""
 
     def measurements(self) -> Sequence[Measurement]:
         """Return that of moments, and that of held-back examples' scores."""
-        return (
-            MomentsByClass(self.density_shrinkage, sees_stages=self.sees_stages),
-            ScoresOfHeldBack(self.familiarity_threshold, mixes=self.familiarity_mixing),
-        )
+        return _MomentsByClass(self), _ScoresOfHeldBack(self)
+
+
+@dataclass(frozen=True)
+class _MomentsByClass(Measurement):
+    """Counts n_c of trained examples by class, and by stage Σ φ and Σ φφᵀ of their features."""
+
+    settings: FeatureDensity
+
+    def sums(self, sizes: Sizes, longest: float = base.FEATURE_BOUND) -> Mapping[str, Sum]:
+        found = {"counts": Sum((sizes.classes,), 1.0)}
+        before = sizes.stages if self.settings.density_features == "stages" else ()
+        widths = zip(stages("first", "second"), (sizes.features, *before), strict=False)
+        for (first, second), width in widths:
+            found[first] = Sum((sizes.classes, width), longest)
+            found[second] = Sum((sizes.classes, base.packed_size(width)), longest**2)
+        return found
+
+    def measure(self, known: Known, examples: Examples) -> Sums:
+        sums = {name: np.zeros(each.shape) for name, each in self.sums(examples.sizes).items()}
+        sums["counts"] += np.bincount(examples.labels, minlength=examples.classes)
+        parts, names = [examples.features[:, :-1], *examples.stages], ("first", "second")
+        for (first, second), phi in zip(stages_in(sums, *names), parts, strict=False):
+            for label in np.flatnonzero(sums["counts"]):
+                own = phi[examples.labels == label]
+                sums[first][label], sums[second][label] = own.sum(axis=0), base.packed(own.T @ own)
+        return sums
+
+    def find_problem(self, sums: Sums, examples: int) -> str | None:
+        counts = sums["counts"]
+        if problem := base.count_problem(counts, examples):
+            return problem
+        for first, second in stages_in(sums, "first", "second"):
+            matrices, width = base.unpacked(sums[second]), sums[first].shape[1]
+            squares = np.diagonal(matrices, axis1=1, axis2=2).sum(axis=1)
+            most = base.greatest(1) * counts * (1.0 + base.ROUNDED)
+            if (squares > most + base.ROUNDED * examples).any():
+                return "second moments of features that are too long"
+            # Σ (φ, 1)(φ, 1)ᵀ has no eigenvalue below 0, and so neither has the covariance.
+            bordered = np.zeros((len(counts), width + 1, width + 1))
+            bordered[:, :-1, :-1] = matrices
+            bordered[:, -1, :-1] = bordered[:, :-1, -1] = sums[first]
+            bordered[:, -1, -1] = counts
+            rounding = base.ROUNDED * (examples + np.abs(matrices).max(axis=(1, 2)))
+            if (np.linalg.eigvalsh(bordered)[:, 0] < -rounding).any():
+                return "moments that no features have"
+        return None
+
+    def fold(self, known: Known, sums: Sums) -> Known:
+        noise, longest = float(known.get(base.DEVIATION, 0.0)), base.longest_features(known)
+        there = sums["counts"] >= max(0.5, 3.0 * noise)
+        if not there.any():
+            return known
+        counts = sums["counts"][there]
+        found: dict[str, Array] = {SHARES: counts / counts.sum()}
+        for (first, second), (mean, factor) in zip(
+            stages_in(sums, "first", "second"), stages(MEANS, FACTORS), strict=False
+        ):
+            means = sums[first][there] / counts[:, None]
+            outer = means[:, :, None] * means[:, None, :]
+            scatter = base.unpacked(sums[second][there]) - counts[:, None, None] * outer
+            common = scatter.sum(axis=0) / counts.sum()
+            width = len(common)
+            least = max(np.trace(common) / width, np.finfo(np.float32).tiny)
+            ridge = self.settings.density_shrinkage * least * np.eye(width)
+            # What noise makes of an eigenvalue of Σ φφᵀ.
+            blur = 2.0 * noise * longest**2 * np.sqrt(width) * np.eye(width)
+            together = common + np.sqrt(len(counts)) * blur / counts.sum()
+            own = (scatter + blur + width * together) / (counts + width)[:, None, None]
+            for name, value in ((mean, means), (factor, _whitening(own + ridge))):
+                found[name] = value.astype(np.float32).astype(np.float64)  # as clients get them
+        return {**known, **found}
+
+
+def _whitening(covariance: Array) -> Array:
+    """Return factors B (..., F, F) with B Bᵀ the inverse of a covariance.
+
+    What float32 sums have rounded below 0 counts as 0: the ridge that was added keeps it positive.
+    Sums of a client that lies may leave no positive value at all, and the factors stay finite.
+    """
+    values, vectors = np.linalg.eigh(covariance)
+    single = np.finfo(np.float32)
+    floor = np.maximum(values.max(axis=-1, keepdims=True) * single.eps, single.tiny)
+    return np.asarray(vectors / np.sqrt(np.maximum(values, floor))[..., None, :])
+
+
+@dataclass(frozen=True)
+class _ScoresOfHeldBack(Histogram):
+    """The histogram of the scores of held-back examples."""
+
+    settings: FeatureDensity
+    inputs: ClassVar[tuple[str, ...]] = (SHARES, MEANS, FACTORS)
+    bins: ClassVar[int] = len(EDGES) - 1
+
+    def places(self, known: Known, examples: Examples) -> npt.NDArray[np.int64]:
+        if SHARES not in known:
+            return np.zeros(0, np.int64)
+        found = density(known, [examples.features[:, :-1], *examples.stages])
+        bins = np.clip(_places(known, found).astype(np.int64), 0, self.bins - 1)
+        return bins // JOINED * JOINED if examples.noised else bins
+
+    def fold(self, known: Known, sums: Sums) -> Known:
+        counts = sums["counts"]
+        if base.DEVIATION in known:
+            joined = counts[::JOINED]
+            above = np.maximum.accumulate(joined[::-1].cumsum())  # noise makes no share fall
+            counts = np.repeat(np.diff(np.maximum(above, 0.0), prepend=0.0)[::-1], JOINED) / JOINED
+        if SHARES not in known or counts.sum() < 0.5:
+            return known
+        threshold, mixes = self.settings.familiarity_threshold, self.settings.familiarity_mixing
+        decided = {UNFAMILIAR: np.array(threshold), MIXES: np.array(mixes)}
+        return {**known, FAMILIARITY: counts, **decided}
 
 
 def density(known: Known, features: Sequence[Array]) -> Array:
     """Return u (N,) of the last layer's features (N, F) and of those of stages before."""
     logs: list[Any] = [np.log(share) for share in known[SHARES]]
-    for stage, name in enumerate(means_of_stages(known)):
-        phi, factors = features[stage], known[f"{FACTORS}{_suffix(stage)}"]
-        for label, (mean, factor) in enumerate(zip(known[name], factors, strict=True)):
-            square = (((phi - mean) @ factor) ** 2).sum(axis=1)
-            log_scale = np.linalg.slogdet(factor)[1] - phi.shape[1] / 2 * np.log(2 * np.pi)
+    for (mean, factor), phi in zip(stages_in(known, MEANS, FACTORS), features, strict=False):
+        for label, (centre, whitening) in enumerate(zip(known[mean], known[factor], strict=True)):
+            square = (((phi - centre) @ whitening) ** 2).sum(axis=1)
+            log_scale = np.linalg.slogdet(whitening)[1] - phi.shape[1] / 2 * np.log(2 * np.pi)
             logs[label] = logs[label] + log_scale - square / 2
     return np.asarray(-np.logaddexp.reduce(logs, axis=0))
 
@@ -286,7 +225,7 @@ def familiarity(known: Known, scores: Array) -> Array | None:
     above = np.concatenate([counts[::-1].cumsum()[::-1], [0.0]])
     place = np.clip(_places(known, scores), 0.0, len(counts))
     higher = np.interp(place, edges, above)
-    if DEVIATION in known:
+    if base.DEVIATION in known:
         return np.asarray(higher / total)
     # The place above which there are as many as the tail has, but for no more than half of all.
     tail = min(float(TAIL), total / 2)
@@ -304,7 +243,6 @@ def familiarity(known: Known, scores: Array) -> Array | None:
 
 
 def _places(known: Known, scores: Array) -> Array:
-    """Return where scores (N,) lie among the edges of bins, as a number of bins."""
     mean, scale = _scale(known)
     half = (len(EDGES) - 1) / 2
     return np.asarray(half + np.arcsinh((scores - mean) / scale) / REACH * half)
@@ -312,50 +250,21 @@ def _places(known: Known, scores: Array) -> Array:
 
 def _scale(known: Known) -> tuple[float, float]:
     """Return mean and deviation of the scores that features have which are Gaussian by class."""
-    of_class = -np.log(known[SHARES])
-    widths = 0
-    for stage, name in enumerate(means_of_stages(known)):
-        width = known[name].shape[1]
-        log_scale = np.linalg.slogdet(known[f"{FACTORS}{_suffix(stage)}"])[1]
+    of_class, widths = -np.log(known[SHARES]), 0
+    for _, factor in stages_in(known, MEANS, FACTORS):
+        width = known[factor].shape[1]
+        log_scale = np.linalg.slogdet(known[factor])[1]
         of_class = of_class + width / 2 * (1.0 + np.log(2 * np.pi)) - log_scale
         widths += width
     return float(known[SHARES] @ of_class), float(np.sqrt(widths / 2))
 
 
-def means_of_stages(arrays: Container[str]) -> list[str]:
-    """Return the names of the means that were found: the last layer's, and those of stages."""
-    names = (f"{MEANS}{_suffix(stage)}" for stage in count())
-    return list(takewhile(arrays.__contains__, names))
+def stages(*names: str) -> Iterator[tuple[str, ...]]:
+    """Yield the names of arrays of the last layer, and of each stage before it, without end."""
+    yield names
+    yield from (tuple(f"{name}.{stage}" for name in names) for stage in count(1))
 
 
-def found_shapes(classes: int, widths: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of what is found besides shares, of classes and widths of stages."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    for stage, width in enumerate(widths):
-        shapes[f"{MEANS}{_suffix(stage)}"] = (classes, width)
-        shapes[f"{FACTORS}{_suffix(stage)}"] = (classes, width, width)
-    return shapes
-
-
-def _suffix(stage: int) -> str:
-    """Return what names of a stage's arrays end with; 0 is that of the last layer."""
-    return f".{stage}" if stage else ""
-
-
-def _moments(sums: Sums) -> Iterator[tuple[Array, Array]]:
-    """Yield Σ φ and Σ φφᵀ by class of each stage, the last layer's first."""
-    for name in sums:
-        if name.startswith("first"):
-            yield sums[name], sums[name.replace("first", "second")]
-
-
-def _whitening(covariance: Array) -> Array:
-    """Return factors B (..., F, F) with B Bᵀ the inverse of a covariance.
-
-    What float32 sums have rounded below 0 counts as 0: the ridge that was added keeps it positive.
-    Sums of a client that lies may leave no positive value at all, and the factors stay finite.
-    """
-    values, vectors = np.linalg.eigh(covariance)
-    single = np.finfo(np.float32)
-    floor = np.maximum(values.max(axis=-1, keepdims=True) * single.eps, single.tiny)
-    return np.asarray(vectors / np.sqrt(np.maximum(values, floor))[..., None, :])
+def stages_in(arrays: Container[str], *names: str) -> list[tuple[str, ...]]:
+    """Return the names of arrays of the last layer, and of the stages that are there."""
+    return list(takewhile(lambda each: each[0] in arrays, stages(*names)))

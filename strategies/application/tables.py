@@ -13,7 +13,7 @@ import numpy.typing as npt
 from flwr.app import ConfigRecord, RecordDict
 from flwr.serverapp import Grid
 
-from bfl.closing.chain import greatest
+from bfl.closing.base import greatest
 from bfl.configuration import Configuration
 from bfl.configuration.configuration import says_nothing_measured
 from bfl.data.datasets import Dataset

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import bfl
-from bfl.closing.bayesian_head import AFTER, BEFORE
+from bfl.closing.heads import AFTER, BEFORE
 from bfl.evaluation.metrics import higher_is_better, metrics
 from bfl.evaluation.metrics.scores import NegativeLogLikelihood, wilson_interval
 from bfl.evaluation.prediction.predictions import IntArray, Predictions
