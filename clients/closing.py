@@ -67,17 +67,16 @@ def closing_sums(
         begun = sorted(f"{name} {value}" for name, value in known.items() if np.ndim(value) == 0)
         # No two releases have the same noise: their difference would have none.
         release = (posterior.digest(), repr(configuration.closing), repr(noise), *begun)
-        seeded = randomness.generator(
-            configuration.keys.seed, "closing-noise", task.partition_id, *release
-        )
+        seed, client_id = configuration.keys.seed, task.partition_id
+        seeded = randomness.generator(seed, "closing-noise", client_id, *release)
         normals: Normals = seeded if node.simulated else SystemNormals()
         vector += noise.multiplier * deviation * normals.standard_normal(vector.size)
         vector = np.clip(vector, -greatest(count), greatest(count))
     if masked:
         content = masked_sums(message, context, masked, configuration, vector, count)
         return Message(content, reply_to=message)
-    nothing = np.zeros(0, np.float32)
-    sums = Posterior(nothing, nothing, vector.astype(np.float32))
+    none = np.zeros(0, np.float32)
+    sums = Posterior(none, none, vector.astype(np.float32))
     return Message(reply_content(sums, {NUM_EXAMPLES: count}), reply_to=message)
 
 
@@ -91,31 +90,27 @@ def _examples(
 ) -> Examples | None:
     """Return the examples that a client holds back, or trains on; None without any.
 
-    Args:
-        compares: Whether draws of the whole network predict the held-back ones, where it is drawn.
+    Where ``compares``, draws of the whole network predict the held-back ones, if it is drawn.
     """
-    configuration, data, labels = client.configuration, client.data, client.labels
+    configuration, data = client.configuration, client.data
     positions = client.held_back if held_back else client.examples
     if not positions.size:
         return None
-    images, labels = data.images[positions], labels[positions]
+    images, labels = data.images[positions], client.labels[positions]
     key = (posterior.digest(), task.configuration, task.partition_id, positions.tobytes())
     found = _features(predictor, posterior, images, (*key, id(data.images)), task.partition_id)
     noise = configuration.example_privacy.sums_noise
     longest = noise.longest if noise else FEATURE_BOUND
     features, *stages = (with_one(each, longest) for each in found)
-    seen = Examples(
-        features, labels, client.classes, noise is not None, [each[:, :-1] for each in stages]
-    )
+    stages = [each[:, :-1] for each in stages]
+    seen = Examples(features, labels, client.classes, noise is not None, stages)
     if data.targets is not None:
         seen = replace(seen, targets=np.asarray(data.targets[positions], np.float64))
     drawn = posterior.size or predictor.network.inference.stochastic_prediction
     if not (held_back and compares and drawn) or configuration.keys.evaluate_at == "mean":
         return seen
-    seed = configuration.keys.seed
-    predicted: Any = predictor.predict(
-        posterior, images, samples=OWN_SAMPLES, seed=seed, labels=("closing",)
-    )
+    predict = partial(predictor.predict, samples=OWN_SAMPLES, seed=configuration.keys.seed)
+    predicted: Any = predict(posterior, images, labels=("closing",))
     if data.targets is not None:
         own = -negative_log_likelihoods(predicted, seen.targets)
         return replace(seen, own=own, drawn=predicted)
@@ -149,7 +144,7 @@ def _features(
 
 @lru_cache(maxsize=2)
 def _predictor(
-    architecture: Any, inference: Any, shape: tuple[int, ...], classes: int, of_numbers: bool
+    architecture: Any, inference: Any, shape: Any, classes: int, of_numbers: bool
 ) -> Predictor:
     from bfl.evaluation.prediction.monte_carlo import Predictor
     from bfl.experiments.run.network import statistics_of

@@ -28,8 +28,8 @@ UNFAMILIAR_SHARE, CONFIDENCE = "unfamiliar-share", "mean-confidence"  # of test 
 OF_CLOSING = (base.ROUNDS_MADE, BEFORE, AFTER, UNFAMILIAR_SHARE)
 """The metrics that a closing adds to a run's, besides those of foreign data."""
 
-SCALARS = (base.FROM_HEAD, base.LONGEST, base.DEVIATION, UNFAMILIAR, MIXES, TEMPERATURE, INTERVAL)
-SCALARS += (BEFORE, AFTER, HELD_BACK, NUMBERS, conformal.THRESHOLD)
+SCALARS = {base.FROM_HEAD, base.LONGEST, base.DEVIATION, UNFAMILIAR, MIXES, TEMPERATURE, INTERVAL}
+SCALARS |= {BEFORE, AFTER, HELD_BACK, NUMBERS, conformal.THRESHOLD}
 ABOVE_ZERO = (SHARES, TEMPERATURE, base.LONGEST, VALUES, UNFAMILIAR, INTERVAL)
 TOGETHER = (
     (HEAD, base.FROM_HEAD),
@@ -64,10 +64,9 @@ class Closed:
             raise ValueError("an older bfl has made it; bfl close makes it again")
         shapes = _expected_shapes(arrays)
         wanted = {name for name in shapes if name in arrays}
+        for pair in feature_density.stages_in(arrays, MEANS, FACTORS):
+            wanted |= {*pair}
         wanted |= {name for group in TOGETHER if wanted & {*group} for name in group}
-        wanted |= {
-            name for pair in feature_density.stages_in(arrays, MEANS, FACTORS) for name in pair
-        }
         known = arrays.checked(sorted(wanted), shapes=shapes)
         for name, value in known.items():
             if value.dtype.kind not in "fb" or not np.isfinite(value).all():
@@ -173,7 +172,7 @@ def _expected_shapes(arrays: ArrayFile) -> dict[str, tuple[int, ...]]:
     width, classes = arrays[HEAD].shape
     shapes = {HEAD: (width, classes), conformal.THRESHOLDS: (classes,)}
     shapes |= {FAMILIARITY: (len(feature_density.EDGES) - 1,), **dict.fromkeys(SCALARS, ())}
-    if VALUES in arrays:
+    if VALUES in arrays or VECTORS in arrays:
         outputs = 1 if NUMBERS in arrays else classes
         blocks = 1 if arrays[VALUES].shape[:1] == (1,) else outputs
         side = width * outputs // blocks

@@ -19,38 +19,40 @@ from bfl.closing.base import (
     FEATURE_BOUND,
     FROM_HEAD,
     HEAD,
-    LEAST_LIKELIHOOD,
     Closing,
     Examples,
     Known,
+    SumsRound,
     held_back_count,
-    initial_arrays,
+    packed,
+    schedule,
+    unpacked,
     with_one,
 )
-from bfl.closing.bayesian_head import (
+from bfl.closing.closed import mix_with_uniform
+from bfl.closing.conformal import Conformal
+from bfl.closing.feature_density import MIXED_BELOW, MIXES, FeatureDensity, density
+from bfl.closing.heads import (
     AFTER,
     BEFORE,
     CANDIDATES,
-    POINTS,
+    LEAST_LIKELIHOOD,
+    OWN,
     PRECISION,
-    PRECISIONS,
     SHARPENING,
-    STEPS,
     TEMPERATURE,
     TEMPERATURES,
+    VALUES,
     VECTORS,
     BayesianHead,
-    Head,
-    HeldBackGains,
+    GaussianHead,
+    along_blocks,
+    blocks_of,
+    curvature_of,
+    draw_logits,
     normals,
+    root_of_covariance,
 )
-from bfl.closing.chain import broadcast, fold, length, measure, next_measurements
-from bfl.closing.closed import mix_with_uniform
-from bfl.closing.conformal import Conformal
-from bfl.closing.curvature import blocks_of, packed, unpacked
-from bfl.closing.curvature import measure as curvature_sums
-from bfl.closing.feature_density import MIXED_BELOW, MIXES, FeatureDensity, density
-from bfl.closing.gaussian_head import GaussianHead
 from bfl.data.datasets.encoding import Column
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.evaluation.regression import (
@@ -99,15 +101,18 @@ def split(whole: Examples, *sizes: int) -> list[Examples]:
     return [each for each in parts if len(each.labels)]
 
 
-def start(scale: float = 0.1) -> dict[str, Any]:
+def initial(head: np.ndarray) -> dict[str, Any]:
     """Return what is known before the first round."""
-    head = scale * np.random.default_rng(5).normal(size=(FEATURES + 1, CLASSES))
-    return dict(initial_arrays(head, from_head=True))
+    return {HEAD: head, FROM_HEAD: np.array(True)}
+
+
+def start(scale: float = 0.1) -> dict[str, Any]:
+    return initial(scale * np.random.default_rng(5).normal(size=(FEATURES + 1, CLASSES)))
 
 
 def start_of_numbers(off: float = 0.2) -> dict[str, Any]:
     """Return a last layer of a mean that is off, and of too little noise."""
-    return dict(initial_arrays(np.stack([PLANE + off, [0, 0, 0, 0, -2.0]], 1), from_head=True))
+    return initial(np.stack([PLANE + off, [0, 0, 0, 0, -2.0]], 1))
 
 
 def data_of(closing: Closing) -> tuple[Callable[..., Examples], dict[str, Any], Any]:
@@ -119,14 +124,13 @@ def data_of(closing: Closing) -> tuple[Callable[..., Examples], dict[str, Any], 
 
 def sums_of(chain: Sequence[Closing], known: Known, own: Examples, kept: Examples) -> np.ndarray:
     """Return a client's sums in the next round."""
-    measurements = next_measurements(chain, known)
-    told = broadcast(chain, known)
+    following = SumsRound.following(chain, known, own.sizes)
 
     def examples(held_back: bool) -> Examples | None:
         seen = kept if held_back else own
         return seen if len(seen.labels) else None
 
-    return measure(measurements, told, own.sizes, examples)
+    return following.measure(following.inputs(known), examples)
 
 
 def close(
@@ -141,11 +145,11 @@ def close(
     Args:
         changed: Makes of the sums of all clients what the server gets.
     """
-    while measurements := next_measurements(chain, known):
+    while (following := SumsRound.following(chain, known, clients[0].sizes)).measurements:
         pairs = zip(clients, kept or clients, strict=True)
         total = np.sum([sums_of(chain, known, own, held) for own, held in pairs], axis=0)
-        assert total.shape == (length(measurements, clients[0].sizes),)
-        known = fold(chain, known, changed(total), clients[0].sizes)
+        assert total.shape == following.deviations()[0].shape
+        known = following.fold(known, changed(total))
     return dict(known)
 
 
@@ -205,29 +209,27 @@ def test_a_client_that_lies_leaves_finite_predictions(closing, honest: bool) -> 
         assert all(np.isfinite(value).all() for value in found.scores.values())
 
 
-def nll(head: Head, kept: Examples) -> float:
+def nll(known: Known, kept: Examples) -> float:
     """Return the negative log-likelihood by logits of 64 draws of the weights themselves."""
-    mean = head.weights.T.ravel()
-    if len(head.vectors):
-        assert len(head.vectors) == 1
-        covariance = (head.vectors[0] / head.values[0]) @ head.vectors[0].T
-        jacobian = np.kron(np.eye(CLASSES), kept.features).reshape(CLASSES, -1, len(mean))
-        of_each = np.einsum("cnw,wv,dnv->ncd", jacobian, covariance, jacobian)
+    apart = np.zeros((len(kept.labels), CLASSES, 1))
+    if VECTORS in known:
+        [vectors], [values] = known[VECTORS], known[VALUES]
+        jacobian = np.kron(np.eye(CLASSES), kept.features).reshape(CLASSES, -1, len(values))
+        of_each = np.einsum("cnw,wv,dnv->ncd", jacobian, (vectors / values) @ vectors.T, jacobian)
         apart = np.linalg.cholesky(of_each) @ normals(CLASSES).T
-    else:
-        apart = np.zeros((len(kept.labels), CLASSES, 1))
-    logits = (kept.features @ head.weights)[:, :, None] + apart
-    likely = softmax(logits / head.temperature, axis=1).mean(axis=2)
+    logits = (kept.features @ known[HEAD])[:, :, None] + apart
+    likely = softmax(logits / known[TEMPERATURE], axis=1).mean(axis=2)
     of_labels = likely[np.arange(len(kept.labels)), kept.labels]
     return float(-np.log(np.maximum(of_labels, np.exp(LEAST_LIKELIHOOD))).mean())
 
 
 @pytest.mark.parametrize("gain", [0.9, 1.1])
 def test_a_temperature_below_one_has_to_be_worth_a_nat(gain: float) -> None:
-    gains = np.full(CANDIDATES + 1, -1.0)
-    gains[POINTS - 1 : POINTS + 1] = gain, 0.0
+    own = CANDIDATES.index(OWN)
+    gains = np.full(len(CANDIDATES) + 1, -1.0)
+    gains[own - 1 : own + 1] = gain, 0.0
     sums = {"examples": np.array(9.0), "log-likelihood": np.array(-5.0), "gains": gains}
-    known = HeldBackGains().fold({}, sums)
+    known = BayesianHead().measurements()[1].fold({}, sums)
     assert float(known[TEMPERATURE]) == (1.0 if gain < 1 else TEMPERATURES[4])
 
 
@@ -239,20 +241,18 @@ def test_held_back_examples_pick_the_best_of_all_candidates(scale: float) -> Non
     own = start(scale)[HEAD]
     centred = own - own.mean(axis=1, keepdims=True)
     p = softmax(whole.features @ own, axis=1)
-    [hessian] = blocks_of("full", curvature_sums("full", p, whole.features), CLASSES)
+    [hessian] = curvature_of(p, whole.features)
     gradient = (whole.features.T @ (np.eye(CLASSES)[whole.labels] - p)).T.ravel()
     values, vectors = np.linalg.eigh(hessian)
     tried = {}
-    for temperature in TEMPERATURES:
-        point = Head(centred, np.zeros((0, 0, 0)), np.zeros((0, 0)), temperature)
-        tried[np.inf, 0.0, temperature] = nll(point, kept)
-        for precision in PRECISIONS:
+    for precision, share, temperature in CANDIDATES:
+        layer = {HEAD: centred, TEMPERATURE: temperature}
+        if precision < np.inf:
             step = np.linalg.solve(hessian + precision * np.eye(15), gradient)
-            for share in STEPS:
-                weights = centred + share * step.reshape(CLASSES, -1).T
-                gaussian = Head(weights, vectors[None], values[None] + precision, temperature)
-                tried[precision, share, temperature] = nll(gaussian, kept)
-    assert len(tried) == CANDIDATES
+            layer[HEAD] = centred + share * step.reshape(CLASSES, -1).T
+            layer |= {VECTORS: vectors[None], VALUES: values[None] + precision}
+        tried[precision, share, temperature] = nll(layer, kept)
+    assert len(tried) == (15 * 2 + 1) * 11
     best = min(tried, key=lambda each: tried[each] + (each[2] < 1) * SHARPENING / 80)
     assert float(known[AFTER]) == pytest.approx(tried[best], abs=2e-5)
     assert float(known[BEFORE]) == pytest.approx(tried[np.inf, 0.0, 1.0], abs=1e-6)
@@ -315,15 +315,12 @@ def test_held_back_targets_pick_the_best_gaussian_of_all_candidates() -> None:
     curvature = weighted.T @ whole.features
     gradient = weighted.T @ (whole.targets - whole.features @ mean)
     tried = {}
-    for precision in (*PRECISIONS, np.inf):
+    for precision, share, factor in CANDIDATES:
         covariance = np.linalg.inv(curvature + min(precision, 1e30) * np.eye(len(PLANE)))
-        for share in STEPS if precision < np.inf else (0.0,):
-            centre = kept.features @ (mean + share * covariance @ gradient)
-            spread = np.einsum("nf,fg,ng->n", kept.features, covariance, kept.features)
-            for factor in TEMPERATURES:
-                deviation = factor * np.sqrt(of_noise[1] + spread)
-                likely = norm.logpdf(kept.targets, centre, deviation)
-                tried[precision, share, factor] = -np.maximum(likely, LEAST_LIKELIHOOD).mean()
+        centre = kept.features @ (mean + share * covariance @ gradient)
+        spread = np.einsum("nf,fg,ng->n", kept.features, covariance, kept.features)
+        likely = norm.logpdf(kept.targets, centre, factor * np.sqrt(of_noise[1] + spread))
+        tried[precision, share, factor] = -np.maximum(likely, LEAST_LIKELIHOOD).mean()
     best = min(tried, key=tried.__getitem__)
     assert (known[PRECISION], known[TEMPERATURE]) == pytest.approx((best[0], best[2]))
     # 64 Gaussians stand for one where the mean is not certain.
@@ -383,12 +380,11 @@ def test_the_full_hessian_is_the_derivative_of_the_gradient() -> None:
         [(gradient(flat + step * e) - gradient(flat - step * e)) / (2 * step) for e in np.eye(15)]
     )
     p = softmax(whole.features @ head, axis=1)
-    [found] = blocks_of("full", curvature_sums("full", p, whole.features), CLASSES)
+    [found] = curvature_of(p, whole.features)
     np.testing.assert_allclose(found, numeric, atol=1e-7)
-    diagonal = blocks_of("blocks", curvature_sums("blocks", p, whole.features), CLASSES)
-    for number, block in enumerate(diagonal):
+    for number, block in enumerate(blocks_of(p, whole.features)):
         own = slice(5 * number, 5 * number + 5)
-        np.testing.assert_allclose(block, 1.5 * numeric[own, own], atol=1e-7)
+        np.testing.assert_allclose(block, numeric[own, own], atol=1e-7)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -398,8 +394,8 @@ def test_logits_have_the_mean_and_covariance_of_the_laplace_approximation(form: 
     known = close((in_form(form),), start(), [examples(4, 60)], [kept])
     if VECTORS not in known:
         pytest.skip("points were better")
-    head = Head.of(known)
-    blocks = np.stack([(v / w) @ v.T for v, w in zip(head.vectors, head.values, strict=True)])
+    pairs = zip(known[VECTORS], known[VALUES], strict=True)
+    blocks = np.stack([(vectors / values) @ vectors.T for vectors, values in pairs])
     size = len(blocks) * blocks.shape[1]
     covariance = np.zeros((size, size))
     for number, block in enumerate(blocks):
@@ -407,10 +403,10 @@ def test_logits_have_the_mean_and_covariance_of_the_laplace_approximation(form: 
         covariance[own, own] = block
     jacobian = np.stack([np.kron(np.eye(CLASSES), phi) for phi in kept.features])
     expected = jacobian @ covariance @ jacobian.transpose(0, 2, 1)
-    root = head.root(head.along(kept.features), head.values)
+    root = root_of_covariance(along_blocks(known, kept.features), known[VALUES])
     np.testing.assert_allclose(root @ root.transpose(0, 2, 1), expected, atol=1e-5)
-    drawn = np.array([*head.logits(kept.features)]) * head.temperature
-    np.testing.assert_allclose(drawn.mean(axis=0), kept.features @ head.weights, atol=1e-9)
+    drawn = np.array([*draw_logits(known, kept.features)]) * known[TEMPERATURE]
+    np.testing.assert_allclose(drawn.mean(axis=0), kept.features @ known[HEAD], atol=1e-9)
 
 
 def test_far_along_a_ray_the_last_layer_is_not_certain() -> None:
@@ -463,18 +459,13 @@ def test_a_class_with_few_examples_is_no_more_foreign_than_another() -> None:
     labels = np.repeat([0, 1], [600, 8])
     features = 3.0 * np.eye(2, 20)[labels] + rng.normal(size=(608, 20))
     whole, shown = Examples(with_one(features), labels, 2), rng.normal(size=(300, 20))
-    known = close((FeatureDensity(),), start_of(21, 2), [whole], [whole])
+    known = close((FeatureDensity(),), initial(np.zeros((21, 2))), [whole], [whole])
     rare, common = (Closed(known).predict(shown + 3.0 * np.eye(2, 20)[c]) for c in (1, 0))
     # The mean of eight examples is off by 1/√8 in each of 20 directions, and the class is rare.
     assert np.mean(rare.familiarity < 0.01) < 0.3
     assert np.mean(common.familiarity < 0.01) < 0.04
     foreign = Closed(known).predict(shown + 6.0 * np.eye(3, 20)[2])
     assert np.mean(foreign.familiarity < 0.01) > 0.95
-
-
-def start_of(width: int, classes: int) -> dict[str, Any]:
-    """Return what is known of points that say nothing."""
-    return dict(initial_arrays(np.zeros((width, classes)), from_head=True))
 
 
 @pytest.mark.parametrize("count", [149, 20])
@@ -516,7 +507,9 @@ def test_features_that_outnumber_examples_tell_far_ones_from_others() -> None:
         Examples(with_one(rng.normal(size=(count, 200))), np.arange(count) % 2, 2)
         for count in (6, 6, 100)
     )
-    known = close((FeatureDensity(density_shrinkage=1e-6),), start_of(201, 2), [trained], [kept])
+    known = close(
+        (FeatureDensity(density_shrinkage=1e-6),), initial(np.zeros((201, 2))), [trained], [kept]
+    )
     near, far = (Closed(known).predict(s * shown.features[:, :-1]).familiarity for s in (1, 50))
     assert np.mean(near < 0.01) < 0.1
     assert np.mean(far < 0.01) > 0.9
@@ -589,15 +582,11 @@ def test_too_few_examples_for_alpha_give_whole_sets() -> None:
 def test_messages_are_shared_where_they_can_be() -> None:
     """Head and density take two together; what rests on the final head waits."""
     chain = (Conformal(), BayesianHead(), FeatureDensity())
-    known, messages = start(), []
-    while measurements := next_measurements(chain, known):
-        messages.append([type(each).__name__ for each in measurements])
-        sums = sums_of(chain, known, examples(12), examples(13))
-        known = dict(fold(chain, known, sums, examples(12).sizes))
+    messages = [[type(each).__name__ for each in measured] for measured in schedule(chain)]
     assert messages == [
-        ["HeadCurvature", "MomentsByClass"],
-        ["HeldBackGains", "ScoresOfHeldBack"],
-        ["ScoresOfLabels"],
+        ["_HeadCurvature", "_MomentsByClass"],
+        ["_HeldBackGains", "_ScoresOfHeldBack"],
+        ["_ScoresOfLabels"],
     ]
 
 
@@ -611,6 +600,6 @@ def test_each_client_holds_back_a_few_and_no_more_than_half(examples, share, kep
 
 @pytest.mark.parametrize("side", [1, 2, 7])
 def test_triangles_hold_symmetric_matrices(side: int) -> None:
-    given_ = np.random.default_rng(side).normal(size=(side, side))
-    matrix = given_ + given_.T
-    np.testing.assert_array_equal(unpacked(packed(matrix)), matrix)
+    drawn = np.random.default_rng(side).normal(size=(3, side, side))
+    matrices = drawn + drawn.swapaxes(1, 2)
+    np.testing.assert_array_equal(unpacked(packed(matrices)), matrices)

@@ -20,14 +20,21 @@ from test_closings import (
     sums_of,
 )
 
-from bfl.closing.base import HEAD, Closing, Examples, Known, Measurement, with_one
-from bfl.closing.bayesian_head import AFTER, BEFORE, BayesianHead
-from bfl.closing.chain import find_problem, fold, greatest, next_measurements
-from bfl.closing.curvature import packed
+from bfl.closing.base import (
+    HEAD,
+    Closing,
+    Examples,
+    Known,
+    Measurement,
+    SumsRound,
+    greatest,
+    packed,
+    with_one,
+)
 from bfl.closing.feature_density import FeatureDensity
-from bfl.closing.gaussian_head import GaussianHead
+from bfl.closing.heads import AFTER, BEFORE, BayesianHead, GaussianHead
 
-ANY_SIZE = ("first", "second", "log-likelihood", "gains", "scores")
+ANY_SIZE = ("first", "second", "log-likelihood", "gains")
 """Sums to which something can be added without their being impossible."""
 
 OF_ANY_SIGN = ("first", "gains")
@@ -36,8 +43,7 @@ DENSITY = FeatureDensity(density_features="last")
 
 
 def problem(chain, known: Known, sums: np.ndarray, own: Examples) -> str | None:
-    measurements = next_measurements(chain, known)
-    return find_problem(sums, len(own.labels), measurements, own.sizes)
+    return SumsRound.following(chain, known, own.sizes).find_problem(sums, len(own.labels))
 
 
 @pytest.mark.parametrize("closing", all_closings())
@@ -55,17 +61,17 @@ def test_honest_sums_pass_and_changed_ones_do_not(closing, seed, count, scale, s
     if not of_numbers:
         known = start(sharp)
     own = replace(made, features=with_one(scale * made.features[:, :-1]))
-    while measurements := next_measurements(chain, known):
+    while (following := SumsRound.following(chain, known, own.sizes)).measurements:
         vector = sums_of(chain, known, own, own)
         assert problem(chain, known, vector, own) is None
         rounded = vector.astype(np.float32).astype(np.float64)
         assert problem(chain, known, rounded, own) is None
         place = 0
-        shapes = [pair for each in measurements for pair in each.shapes(own.sizes).items()]
-        if any(type(each).find_problem is Measurement.find_problem for each in measurements):
-            shapes = []  # a measurement may believe what it is sent
-        for name, shape in shapes:
-            part = slice(place, place + int(np.prod(shape)))
+        checked = (type(each).find_problem for each in following.measurements)
+        believed = Measurement.find_problem in checked  # a measurement may believe what it is sent
+        sums = [pair for each in following.measurements for pair in each.sums(own.sizes).items()]
+        for name, each in [] if believed else sums:
+            part = slice(place, place + int(np.prod(each.shape)))
             place = part.stop
             if name not in ANY_SIZE:
                 added = vector.copy()
@@ -77,7 +83,7 @@ def test_honest_sums_pass_and_changed_ones_do_not(closing, seed, count, scale, s
                 changed = vector.copy()
                 changed[part] *= -1.0
                 assert problem(chain, known, changed, own), name
-        known = fold(chain, known, vector, own.sizes)
+        known = following.fold(known, vector)
 
 
 @pytest.mark.parametrize("closing", [*map(in_form, FORMS), GaussianHead()])
@@ -86,12 +92,11 @@ def test_a_lie_in_curvature_or_gradient_does_not_raise_the_held_back_nll(closing
     make, known, _ = data_of(closing)
     own, kept = make(1, 60), make(2, 60)
     for seed in range(20):
-        first = next_measurements((closing,), known)
         vector = sums_of((closing,), known, own, kept)
         lie = lies(seed, vector.size) + (vector if seed % 2 else 0.0)
-        moved = fold((closing,), known, lie, own.sizes)
-        after = fold((closing,), moved, sums_of((closing,), moved, own, kept), own.sizes)
-        assert first != next_measurements((closing,), moved)
+        moved = SumsRound.following((closing,), known, own.sizes).fold(known, lie)
+        gains = sums_of((closing,), moved, own, kept)
+        after = SumsRound.following((closing,), moved, own.sizes).fold(moved, gains)
         assert after[AFTER] <= after[BEFORE]
 
 

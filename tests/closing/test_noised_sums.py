@@ -12,15 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
-from test_closings import CLASSES, FEATURES, FORMS, in_form, sums_of
+from test_closings import CLASSES, FEATURES, FORMS, in_form, initial, sums_of
 
 from bfl.closing import Closed
-from bfl.closing.base import DEVIATION, Examples, initial_arrays, with_one
-from bfl.closing.bayesian_head import PRECISION
-from bfl.closing.chain import deviations, fold, next_measurements
+from bfl.closing.base import DEVIATION, LONGEST, Examples, Sizes, SumsRound, packed, with_one
 from bfl.closing.conformal import Conformal, scores
-from bfl.closing.curvature import _repaired, greatest_length, packed
 from bfl.closing.feature_density import FeatureDensity
+from bfl.closing.heads import PRECISION, repaired
 
 CHAINS = [(in_form(form), FeatureDensity(density_features="last"), Conformal()) for form in FORMS]
 
@@ -53,10 +51,10 @@ def test_no_example_moves_the_sums_by_more_than_the_unit_of_the_noise(
     rng = np.random.default_rng(seed)
     labels = rng.integers(CLASSES, size=len(features))
     head = sharp * rng.normal(size=(FEATURES + 1, CLASSES))
-    known = dict(initial_arrays(head, from_head=True, longest=longest))
+    known = {**initial(head), LONGEST: np.array(longest)}
     whole = examples(features, labels, longest)
-    while measurements := next_measurements(chain, known):
-        unit, root = deviations(measurements, longest, whole.sizes)
+    while (following := SumsRound.following(chain, known, whole.sizes)).measurements:
+        unit, root = following.deviations(longest)
         vector = sums_of(chain, known, whole, whole)
         assert np.isfinite(vector).all()
         for left_out in range(len(features)):
@@ -67,9 +65,15 @@ def test_no_example_moves_the_sums_by_more_than_the_unit_of_the_noise(
             assert set(moved[unit == 0]) <= {0.0, 1.0}
             slack = 1e-11 * np.abs(vector[unit > 0]).max() / unit[unit > 0].min()
             assert np.linalg.norm(moved[unit > 0] / unit[unit > 0]) <= 1.0 + slack
-        units = [u for m in measurements for u in m.lengths(1.0, whole.sizes).values()]
-        assert root**2 == pytest.approx(np.count_nonzero(units))
-        known = dict(fold(chain, {**known, DEVIATION: np.array(root)}, vector, whole.sizes))
+        sums = [s for m in following.measurements for s in m.sums(whole.sizes).values()]
+        assert root**2 == pytest.approx(sum(each.longest > 0 for each in sums))
+        known = dict(following.fold({**known, DEVIATION: np.array(root)}, vector))
+
+
+def greatest_length(form: str, classes: int) -> float:
+    """Return the bound of an example's part of the curvature, of features of length 1."""
+    curvature = in_form(form).measurements()[0]
+    return curvature.sums(Sizes(FEATURES, classes), 0.0)["curvature"].longest
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -83,7 +87,7 @@ def test_the_lengths_are_reached_or_nearly(form: str) -> None:
     for p in np.concatenate([drawn, even]):
         hessian = packed(np.kron(np.diag(p) - np.outer(p, p), far.T @ far))
         most = max(most, float(np.linalg.norm(hessian if form == "full" else p * (1 - p))))
-    bound, least = greatest_length(form, 1.0, CLASSES), 0.7 if form == "full" else 1.0 - 1e-12
+    bound, least = greatest_length(form, CLASSES), 0.7 if form == "full" else 1.0 - 1e-12
     assert least * bound <= most <= bound * (1.0 + 1e-12)
 
 
@@ -91,7 +95,7 @@ def test_the_lengths_are_reached_or_nearly(form: str) -> None:
 @given(shares=st.lists(st.floats(0.0, 1.0), min_size=2, max_size=12).filter(any))
 def test_no_probabilities_have_a_longer_diagonal_of_the_curvature(shares: list[float]) -> None:
     p = np.array(shares) / np.sum(shares)
-    assert np.linalg.norm(p * (1 - p)) <= greatest_length("blocks", 1.0, len(p)) * (1 + 1e-12)
+    assert np.linalg.norm(p * (1 - p)) <= greatest_length("blocks", len(p)) * (1 + 1e-12)
 
 
 def test_noise_leaves_a_sound_curvature() -> None:
@@ -99,24 +103,24 @@ def test_noise_leaves_a_sound_curvature() -> None:
     noise = rng.normal(size=(60, 60))
     noise = (np.triu(noise) + np.triu(noise, 1).T) * 3.0
     signal = np.diag(np.concatenate([np.full(5, 1e4), np.zeros(55)]))
-    values = np.linalg.eigvalsh(_repaired(signal + noise, 3.0))
+    [values] = np.linalg.eigvalsh(repaired((signal + noise)[None], 3.0))
     assert values.min() >= 2 * 3.0 * np.sqrt(60) - 1e-9
     assert np.linalg.eigvalsh(noise).max() == pytest.approx(2 * 3.0 * np.sqrt(60), rel=0.1)
     assert values[-5:] == pytest.approx(1e4, rel=0.02)
-    np.testing.assert_array_equal(_repaired(signal, 0.0), signal)
+    np.testing.assert_array_equal(repaired(signal[None], 0.0), [signal])
 
 
 def closed(chain: Any, data: Examples, multiplier: float) -> dict[str, Any]:
     """Return what a chain finds under noise, as clients and server do it."""
     rng = np.random.default_rng(2)
     head = 0.1 * rng.normal(size=(FEATURES + 1, CLASSES))
-    known = dict(initial_arrays(head, from_head=True, longest=5.0))
-    while measurements := next_measurements(chain, known):
-        unit, root = deviations(measurements, 5.0, data.sizes)
+    known = {**initial(head), LONGEST: np.array(5.0)}
+    while (following := SumsRound.following(chain, known, data.sizes)).measurements:
+        unit, root = following.deviations(5.0)
         sums = sums_of(chain, known, data, data)
         sums += multiplier * unit * rng.normal(size=len(sums))
         known[DEVIATION] = np.array(multiplier * root)
-        known = dict(fold(chain, known, sums, data.sizes))
+        known = dict(following.fold(known, sums))
     return known
 
 
@@ -154,8 +158,9 @@ def test_noised_prediction_sets_cover_as_often_as_is_promised() -> None:
     labels = rng.integers(CLASSES, size=6000)
     features = np.eye(CLASSES, FEATURES)[labels] * 2 + rng.normal(size=(6000, FEATURES))
     data = examples(features, labels, 9.0)
-    known = dict(initial_arrays(np.eye(FEATURES + 1, CLASSES), from_head=True, longest=9.0))
-    unit, root = deviations(next_measurements(chain, known), 9.0, data.sizes)
+    known = {**initial(np.eye(FEATURES + 1, CLASSES)), LONGEST: np.array(9.0)}
+    following = SumsRound.following(chain, known, data.sizes)
+    unit, root = following.deviations(9.0)
     own = Examples(data.features[:3000], labels[:3000], CLASSES, noised=True)
     sums = sums_of(chain, known, own, own)
     less = Examples(own.features[1:], own.labels[1:], CLASSES, noised=True)
@@ -167,7 +172,7 @@ def test_noised_prediction_sets_cover_as_often_as_is_promised() -> None:
     for multiplier in (0.0, *(30 * [3.0]), 1e4):
         after = {**known, DEVIATION: np.array(multiplier * root)}
         noised = sums + multiplier * unit * rng.normal(size=len(sums))
-        after = dict(fold(chain, after, noised, data.sizes))
+        after = following.fold(after, noised)
         thresholds.append(float(after["conformal-threshold"]))
         missed.append(np.mean(right[3000:] > thresholds[-1]))
         by_class = after["conformal-thresholds"][labels[3000:]]

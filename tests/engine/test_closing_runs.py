@@ -11,6 +11,7 @@ from runs_in_process import KilledError, digests, make_run
 import bfl
 import clients.closing
 import clients.examples
+from bfl.closing.base import SumsRound
 from bfl.closing.feature_density import density
 from bfl.configuration import resolve
 from bfl.data.datasets import cached_dataset, load_dataset
@@ -124,8 +125,8 @@ def test_corrupted_images_are_judged_with_the_closed_network(whole: RunFolder) -
 def test_masked_sums_are_the_sums_of_what_clients_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent, added, measure = [], asked_for(monkeypatch), clients.closing.measure
-    monkeypatch.setattr(clients.closing, "measure", lambda *a: sent.append(measure(*a)) or sent[-1])
+    sent, added, measure = [], asked_for(monkeypatch), SumsRound.measure
+    monkeypatch.setattr(SumsRound, "measure", lambda *a: sent.append(measure(*a)) or sent[-1])
     make_run(VALUES, 3, tmp_path / "masked", exchange="masked")
     assert len(added) == 3
     for number, total in enumerate(added):
@@ -135,8 +136,8 @@ def test_masked_sums_are_the_sums_of_what_clients_measured(
 
 def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return a list that gets what is folded in each message of sums."""
-    found, fold = [], closing.fold
-    monkeypatch.setattr(closing, "fold", lambda *a: found.append(a[2]) or fold(*a))
+    found, fold = [], SumsRound.fold
+    monkeypatch.setattr(SumsRound, "fold", lambda *a: found.append(a[2]) or fold(*a))
     return found
 
 
@@ -233,14 +234,14 @@ def test_a_client_that_claims_examples_in_its_sums_is_refused_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: str
 ) -> None:
     """Masked, the run ends instead: nobody can know who it was."""
-    asked, measured = iter(range(1000)), clients.closing.measure
+    asked, measured = iter(range(1000)), SumsRound.measure
 
     def claiming(*given: Any) -> np.ndarray:
         vector = measured(*given)
         vector[0] *= 1000.0 if next(asked) % 3 == 1 else 1.0
         return vector
 
-    monkeypatch.setattr(clients.closing, "measure", claiming)
+    monkeypatch.setattr(SumsRound, "measure", claiming)
     changes = {"exchange": exchange, "rounds": 1, "closing": "bayesian-head", "corruptions": "none"}
     if exchange == "masked":
         with pytest.raises(RunError, match=r"closing round 2.*HeldBackGains"):
@@ -261,7 +262,7 @@ def test_a_closing_that_fails_is_not_told_as_a_round(
     def broken(*_: Any) -> np.ndarray:
         raise RunError("no sums")
 
-    monkeypatch.setattr(clients.closing, "measure", broken)
+    monkeypatch.setattr(SumsRound, "measure", broken)
     with pytest.raises(RunError, match=r"^closing round 1:"):
         make_run(VALUES, 3, tmp_path / "run", exchange=exchange, rounds=1)
 

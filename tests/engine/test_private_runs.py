@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from runs_in_process import digests, make_run
 
-import clients.closing
 import strategies.application.final_evaluation
-from bfl.closing.chain import deviations
+from bfl.closing.base import SumsRound
 from bfl.configuration import resolve
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError, RunError
@@ -136,21 +135,20 @@ def test_sums_of_a_closing_have_noise_and_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own, totals = [], []
-    measure, fold = clients.closing.measure, closing.fold
+    measure, fold = SumsRound.measure, SumsRound.fold
 
-    def keeping(measurements: Any, known: Any, sizes: Any, examples: Any) -> np.ndarray:
-        own.append((measurements, sizes, measure(measurements, known, sizes, examples)))
+    def keeping(following: SumsRound, known: Any, examples: Any) -> np.ndarray:
+        own.append((following, measure(following, known, examples)))
         return own[-1][-1].copy()
 
-    monkeypatch.setattr(clients.closing, "measure", keeping)
-    monkeypatch.setattr(closing, "fold", lambda *a: totals.append(a[2]) or fold(*a))
+    monkeypatch.setattr(SumsRound, "measure", keeping)
+    monkeypatch.setattr(SumsRound, "fold", lambda *a: totals.append(a[2]) or fold(*a))
     folder = run(tmp_path / "run", **CLOSED)
     assert len(totals) == 2
     gradients = slice(1, 200)  # behind n
     of_first = (totals[0] - own[0][-1] - own[1][-1])[gradients]
     for number, total in enumerate(totals):
-        measurements, sizes, _ = own[2 * number]
-        unit, root = deviations(measurements, 10.0, sizes)
+        unit, root = own[2 * number][0].deviations(10.0)
         noise = total - sum(vector for *_, vector in own[2 * number : 2 * number + 2])
         assert noise[unit == 0] == pytest.approx(0.0)
         drawn = noise[unit > 0] / (5.0 * 2**0.5 * unit[unit > 0])
