@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bfl.closing.chain import schedule
+from bfl.closing.base import schedule
 from bfl.configuration import Configuration
 from bfl.configuration.configuration import mechanisms, says_nothing_measured
 from bfl.data.datasets import Dataset, cached_dataset, numbering_of, said_of

@@ -10,8 +10,7 @@ from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 
 from bfl.aggregation import precision_spread
-from bfl.closing.base import Known
-from bfl.closing.chain import schedule
+from bfl.closing.base import Known, schedule
 from bfl.configuration import Configuration
 from bfl.engine.resources import resident_memory
 from bfl.engine.run import run_of
