@@ -1,4 +1,4 @@
-"""What a closing is: sums over clients' data, and what the server makes of them."""
+"""Closings: sums over clients' data, and what the server makes of them."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from bfl.closing.base import (
 
 DENSITY = "feature-density"  # the score, higher the further from the training data
 SHARES, MEANS, FACTORS = "density-shares", "density-means", "density-factors"
-"""Of K classes: n_c/n (K,), means (K, F), and factors (K, F, F) of the covariances' inverses."""
+"""By K classes: n_c/n (K,), means (K, F), and factors (K, F, F) of the covariances' inverses."""
 
 FAMILIARITY = "familiarity-counts"  # the histogram of held-back examples' scores
 UNFAMILIAR, MIXES = "familiarity-threshold", "familiarity-mixing"

@@ -232,7 +232,7 @@ def along_eigenvectors(blocks: Array, gradient: Array) -> Known:
 
 
 class _HeldBackGains(Measurement):
-    """How much likelier held-back examples are under each candidate than under the own last layer.
+    """Gains in log-likelihood of held-back examples by each candidate over the own last layer.
 
     The last gain is that of draws of the whole network.
     """
