@@ -1,4 +1,4 @@
-"""NumPy archives (``.npz``) and array files (``.npy``) that somebody else may have written.
+"""Arrays by name, also in NumPy files (``.npz``, ``.npy``) that somebody else may have written.
 
 No pickle is loaded, and whatever is wrong is a DataError that names the file and the array.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,14 +23,31 @@ from bfl.texts import printable
 
 Array = npt.NDArray[Any]
 Shapes = Mapping[str, tuple[int, ...]]
+T = TypeVar("T")
 
 ALONE = ""
 """The name of the one array of an ``.npy`` file."""
 
-_LONGEST_REASON = 200
-
 MOST_OF_A_VALUE = 2**24
 """Most bytes of one value, such as a text; a small file may promise more than the memory holds."""
+
+_LONGEST_REASON = 200
+
+
+def add_prefix(prefix: str, arrays: Mapping[str, T]) -> dict[str, T]:
+    """Return arrays with a prefix before their names: one group among others."""
+    return {f"{prefix}{name}": array for name, array in arrays.items()}
+
+
+def strip_prefix(prefix: str, arrays: Mapping[str, T]) -> dict[str, T]:
+    """Return the group that ``add_prefix`` has put among others.
+
+    Example:
+        >>> strip_prefix("optimizer.", {"optimizer.momentum": 1, "mean": 2})
+        {'momentum': 1}
+    """
+    group = [name for name in arrays if name.startswith(prefix)]
+    return {name.removeprefix(prefix): arrays[name] for name in group}
 
 
 class ArrayFile(Mapping[str, Array]):
@@ -45,12 +62,10 @@ class ArrayFile(Mapping[str, Array]):
         try:
             stream.seek(begins)
             found = np.load(stream, allow_pickle=False)
-            self._arrays: Mapping[str, Any] = (
-                found if isinstance(found, NpzFile) else {ALONE: found}
-            )
-            members = found.zip.infolist() if isinstance(found, NpzFile) and found.zip else []
+            archive = isinstance(found, NpzFile)
+            self._arrays: Mapping[str, Any] = found if archive else {ALONE: found}
             # A member is read up to the size that the zip's own list has of it.
-            nbytes = sum(member.file_size for member in members)
+            nbytes = sum(member.file_size for member in found.zip.infolist()) if archive else 0
             if nbytes > memory_bytes():
                 raise ValueError(f"its arrays take {nbytes:,} bytes, more than this machine has")
             if len({*self._arrays}) < len(list(self._arrays)):
@@ -99,10 +114,10 @@ class ArrayFile(Mapping[str, Array]):
         assert self._arrays.zip
         with self._arrays.zip.open(f"{name}.npy") as member:
             version = np.lib.format.read_magic(member)
-            if version == (1, 0):
-                shape, _, dtype = np.lib.format.read_array_header_1_0(member)
-            else:
-                shape, _, dtype = np.lib.format.read_array_header_2_0(member)
+            old = version == (1, 0)
+            form = np.lib.format
+            read = form.read_array_header_1_0 if old else form.read_array_header_2_0
+            shape, _, dtype = read(member)
         return shape, dtype
 
     @contextmanager

@@ -63,9 +63,6 @@ def write_atomically(path: Path, *data: bytes | memoryview, mode: int = 0o666) -
     Args:
         data: Its content, in one or more pieces.
         mode: Its permissions, less those that the process's mask takes.
-
-    Raises:
-        OSError: The file cannot be written; the old one, if any, is still there.
     """
     with _written_aside(path, *data, mode=mode) as temporary:
         temporary.replace(path)
@@ -139,24 +136,24 @@ def given_path(given: str | os.PathLike[str], what: str, *, room: int = 0) -> Pa
         room: How many bytes the names need that are to lie below it.
     """
     text = os.fspath(given)
-    problem = None
     try:
         path = Path(text).expanduser()
         whole = os.fsencode(path.absolute())
         if b"\0" in whole:
-            problem = "it has a NUL character"
-        elif len(whole) + room > MOST_BYTES_OF_A_PATH:
-            problem = f"it is longer than {MOST_BYTES_OF_A_PATH - room} bytes"
-        elif any(len(name) > MOST_BYTES_OF_A_NAME for name in whole.split(b"/")):
-            problem = f"one of its names is longer than {MOST_BYTES_OF_A_NAME} bytes"
+            raise ValueError("it has a NUL character")
+        if len(whole) + room > MOST_BYTES_OF_A_PATH:
+            raise ValueError(f"it is longer than {MOST_BYTES_OF_A_PATH - room} bytes")
+        if any(len(name) > MOST_BYTES_OF_A_NAME for name in whole.split(b"/")):
+            raise ValueError(f"one of its names is longer than {MOST_BYTES_OF_A_NAME} bytes")
+        return path
     except RuntimeError:
         problem = f"there is no home folder of {text.partition('/')[0]!r} on this machine"
     except UnicodeEncodeError:
         problem = f"file names here are in {sys.getfilesystemencoding()}, which lacks a character"
-    if problem:
-        shown = text if len(text) <= 80 else f"{text[:80]}…"
-        raise ConfigurationError(f"{what} is {shown!r}: {problem}")
-    return path
+    except ValueError as error:
+        problem = str(error)
+    shown = text if len(text) <= 80 else f"{text[:80]}…"
+    raise ConfigurationError(f"{what} is {shown!r}: {problem}")
 
 
 def near_path(path: Path, found: Iterable[Path] | None = None) -> str:
@@ -170,16 +167,16 @@ def near_path(path: Path, found: Iterable[Path] | None = None) -> str:
 
 def folder_name_problem(name: str) -> str | None:
     """Return why a text cannot be the name of one folder, below another one; None if it can."""
-    if not name.strip():
-        return "it is empty"
-    if name != name.strip():
-        return "it begins or ends with a space"
-    if name in (".", ".."):
-        return "it means another folder"
-    if any(character in "/\\" or not character.isprintable() for character in name):
-        return "it holds a slash, a backslash or a control character"
-    if name.startswith("~"):
-        return "it begins with ~, which means a home folder"
-    if len(name.encode(errors="surrogatepass")) > MOST_BYTES_OF_A_NAME:
-        return f"it is longer than {MOST_BYTES_OF_A_NAME} bytes"
-    return None
+    problems = {
+        "it is empty": not name.strip(),
+        "it begins or ends with a space": name != name.strip(),
+        "it means another folder": name in (".", ".."),
+        "it holds a slash, a backslash or a control character": any(
+            character in "/\\" or not character.isprintable() for character in name
+        ),
+        "it begins with ~, which means a home folder": name.startswith("~"),
+        f"it is longer than {MOST_BYTES_OF_A_NAME} bytes": (
+            len(name.encode(errors="surrogatepass")) > MOST_BYTES_OF_A_NAME
+        ),
+    }
+    return next((problem for problem, found in problems.items() if found), None)

@@ -13,30 +13,27 @@ from typing import Any
 
 from bfl.errors import ConfigurationError
 
+MOST_LEVELS = 64
+"""Values within values that are read."""
+
+MOST_OF_A_WORD, MOST_LINES = 500, 40
+"""Characters of a word, and lines, that a message for a terminal has."""
+
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),  # before that of UTF-16, with which it begins
-    (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 """The first bytes of files of another encoding than plain UTF-8."""
 
-MOST_LEVELS = 64
-"""Values within values that are read."""
-
 _TOO_DEEP = f"it has more than {MOST_LEVELS} levels of values within values"
+_LONG_WORD = re.compile(rf"\S{{{MOST_OF_A_WORD + 1},}}")
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_AT_LINE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 _PART = r"""(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
 _MANY_DOTS = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MOST_LEVELS}}}")
 """A key in TOML of too many levels: what reads it takes time in the square of them."""
-
-MOST_OF_A_WORD, MOST_LINES = 500, 40
-"""Characters of a word, and lines, that a message for a terminal has."""
-
-_LONG_WORD = re.compile(rf"\S{{{MOST_OF_A_WORD + 1},}}")
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-_AT_LINE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
 def printable(text: str) -> str:
@@ -51,12 +48,13 @@ def printable(text: str) -> str:
 
 def for_terminal(text: str) -> str:
     """Return a message for a terminal: each line printable, what is too long in it cut short."""
-    lines = [
+    lines = text.splitlines()
+    shown = [
         _shortened(_LONG_WORD.sub(lambda found: _shortened(found[0], MOST_OF_A_WORD), line), 4000)
-        for line in text.splitlines()[:MOST_LINES]
+        for line in lines[:MOST_LINES]
     ]
-    more = len(text.splitlines()) - MOST_LINES
-    return "\n".join([*map(printable, lines), *([f"and {more} more lines"] if more > 0 else [])])
+    more = [f"and {len(lines) - MOST_LINES} more lines"] if lines[MOST_LINES:] else []
+    return "\n".join([*map(printable, shown), *more])
 
 
 def _shortened(text: str, most: int) -> str:
@@ -90,6 +88,11 @@ def numbers(text: str) -> list[float]:
     return found if all(map(math.isfinite, found)) else []
 
 
+def read_text(path: Path) -> str:
+    """Return the text of a file; errors are OSError and those of ``decoded``."""
+    return decoded(path.read_bytes())
+
+
 def decoded(data: bytes) -> str:
     r"""Return the text of a file: UTF-8, or what its byte-order mark says; lines end with ``\n``.
 
@@ -113,39 +116,33 @@ def decoded(data: bytes) -> str:
     return text
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a file; errors are OSError and those of ``decoded``."""
-    return decoded(path.read_bytes())
-
-
 def from_toml(text: str | bytes) -> dict[str, Any]:
     """Return the tables of a text in TOML.
 
     Raises:
         ValueError: It is not TOML, has too many levels, or a control character.
     """
-    tables: dict[str, Any] = _parsed(tomllib.loads, text, "TOML")
+    tables: dict[str, Any] = _parsed(tomllib.loads, text)
     return tables
 
 
 def from_json(text: str | bytes | bytearray) -> Any:
     """Return the value of a text in JSON; errors are those of ``from_toml``."""
-    return _parsed(json.loads, text, "JSON")
+    return _parsed(json.loads, text)
 
 
-def _parsed(parse: Callable[[str], Any], given: str | bytes | bytearray, kind: str) -> Any:
+def _parsed(parse: Callable[[str], Any], given: str | bytes | bytearray) -> Any:
     text = given if isinstance(given, str) else decoded(bytes(given))
     try:
-        if kind == "TOML" and _MANY_DOTS.search(text):
-            raise RecursionError  # as where the values have as many levels
+        if parse is tomllib.loads and _MANY_DOTS.search(text):
+            raise ValueError(_TOO_DEEP)
         value = parse(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"line {error.lineno}: not {kind}: {error.msg}") from error
+        raise ValueError(f"line {error.lineno}: not JSON: {error.msg}") from error
     except tomllib.TOMLDecodeError as error:
-        reason = str(error)
-        found = _AT_LINE.search(reason)
+        found = _AT_LINE.search(str(error))
         line = found[1] if found and found[1] else text.count("\n") + 1
-        raise ValueError(f"line {line}: not {kind}: {_AT_LINE.sub('', reason)}") from error
+        raise ValueError(f"line {line}: not TOML: {_AT_LINE.sub('', str(error))}") from error
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     _check(value, MOST_LEVELS)
@@ -174,12 +171,11 @@ def assigned(entries: Sequence[tuple[str, int | None]], clients: int, key: str) 
         ConfigurationError: The numbers are not those of the clients.
     """
     named = sum(count or 0 for _, count in entries)
-    open_ended = entries[-1][1] is None
-    if named > clients or (named < clients and not open_ended):
+    if named > clients or (named < clients and entries[-1][1] is not None):
         text = ",".join(f"{word}:{count}" if count else word for word, count in entries)
         raise ConfigurationError(
             f"{key} is '{text}', for {named} clients, and there are {clients}; allowed: numbers "
             f"that sum to {clients}, or a last one without a number, for all that are left"
         )
-    numbers = [clients - named if count is None else count for _, count in entries]
-    return tuple(index for index, number in enumerate(numbers) for _ in range(number))
+    counts = [clients - named if count is None else count for _, count in entries]
+    return tuple(index for index, number in enumerate(counts) for _ in range(number))

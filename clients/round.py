@@ -15,6 +15,7 @@ import numpy as np
 from flwr.app import Context, Message
 
 from bfl import randomness
+from bfl.archives import add_prefix, strip_prefix
 from bfl.configuration import Configuration
 from bfl.configuration.configuration import says_nothing_measured
 from bfl.engine.resources import resident_memory
@@ -27,7 +28,6 @@ from bfl.federation.parts import Arrays
 from bfl.federation.privacy import SystemNormals
 from bfl.learning.personalizations import PersonalModel
 from bfl.learning.training import LocalTask, PersonalTask
-from bfl.named_arrays import add_prefix, strip_prefix
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 from clients import state as states

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, Context, RecordDict
 
+from bfl.archives import add_prefix, strip_prefix
 from bfl.deployment.private_files import PRIVATE_FOLDER
 from bfl.errors import (
     ConfigurationError,
@@ -41,7 +42,6 @@ from bfl.experiments.results.run_folder import is_run_key, read_run_key
 from bfl.federation.parts import Trained, TwoSidedPart, extras_problem
 from bfl.federation.state import Arrays, Snapshots
 from bfl.federation.wire import TrainTask, extra_arrays
-from bfl.named_arrays import add_prefix, strip_prefix
 from bfl.posteriors import Posterior
 from clients.node import Node
 

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.aggregation.samplers import ClientModels
+from bfl.archives import add_prefix, strip_prefix
 from bfl.errors import PosteriorError, RunError
 from bfl.federation.parts import Arrays
-from bfl.named_arrays import add_prefix, strip_prefix
 from bfl.posteriors import Manifest, Posterior
 
 _ROUNDS, _DAMPING = "pooled-rounds", "damping"

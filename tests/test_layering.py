@@ -17,7 +17,7 @@ CHAPTERS = (
     "bfl.errors",
     "bfl.files",
     "bfl.texts",
-    "bfl.named_arrays",
+    "bfl.archives",
     "bfl.randomness",
     "bfl.cpus",
     "bfl.archives",

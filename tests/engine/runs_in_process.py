@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
 
+from bfl.archives import strip_prefix
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results import RunFolder
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.federation.state import Snapshots
-from bfl.named_arrays import strip_prefix
 from strategies import flower_clients
 
 if TYPE_CHECKING:

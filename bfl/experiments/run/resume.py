@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from bfl.archives import add_prefix, strip_prefix
 from bfl.closing import closings
 from bfl.configuration import Configuration
 from bfl.configuration.settings import default_values, in_sections
@@ -21,7 +22,6 @@ from bfl.experiments.results.clients import drop_evaluations
 from bfl.experiments.results.run_folder import RunFolder, locked
 from bfl.federation.state import Snapshots
 from bfl.files import MOST_BYTES_OF_A_NAME, given_path
-from bfl.named_arrays import add_prefix, strip_prefix
 from bfl.posteriors import Posterior
 
 CHECKPOINTS = "checkpoints"

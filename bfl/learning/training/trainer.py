@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl import randomness
+from bfl.archives import add_prefix, strip_prefix
 from bfl.data.images import Images
 from bfl.federation.parts import Arrays
 from bfl.keras import tf
@@ -27,7 +28,6 @@ from bfl.learning.personalizations import BothModels, Model, PersonalModel
 from bfl.learning.training.learner import Batch, Learner, present, vectors
 from bfl.learning.training.private_steps import PrivateSteps
 from bfl.learning.training.task import LocalResult, LocalTask, batches, filled_batches
-from bfl.named_arrays import add_prefix, strip_prefix
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 
