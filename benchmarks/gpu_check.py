@@ -164,7 +164,7 @@ def cell(size: Size, scratch: Path, data: Path | None) -> str:
     """Return the configuration of Table 2's weighted sum, IID (Fischer et al. 2024)."""
     runs = bfl.study(ROOT / "configs/fischer2024/full-size.toml").study.runs
     values = {**runs[0].values, "model": size.model, "rounds": size.most}
-    values |= {"evaluate-every": 0, "mc-samples": 2, "figures": "none"}
+    values |= {"evaluate-every": 0, "mc-samples": 2, "figures": "none", "clients": size.clients}
     if data:
         values["data-dir"] = str(data)
     else:

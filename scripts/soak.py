@@ -16,7 +16,7 @@ from bfl.experiments.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = (
-    'model="resnet8" local-epochs=1 evaluate-every=20 mc-samples=2 closing="none" '
+    'model="mlp" local-epochs=1 evaluate-every=20 mc-samples=2 closing="none" '
     'evaluate-mc-samples=1 strategy="ppa" optimizer-state="keep" fraction-train=0.7 min-clients=4'
 )
 CLIENTS = 4

@@ -17,7 +17,6 @@ CHAPTERS = (
     "bfl.errors",
     "bfl.files",
     "bfl.texts",
-    "bfl.archives",
     "bfl.randomness",
     "bfl.cpus",
     "bfl.archives",
