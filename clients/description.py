@@ -9,8 +9,8 @@ from typing import Any
 
 from flwr.app import Context, Message
 
+from bfl import errors
 from bfl.data.datasets import cached_dataset
-from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.experiments.run.network import check_images, trainer_for
 from bfl.federation.node_description import (
     PERSONAL_MODELS,
@@ -83,7 +83,7 @@ def describe_network(message: Message, context: Context) -> Message:
 def _find_plugin_problem(query: Mapping[str, Any], node: Node) -> str:
     try:
         load_plugins(str(query.get("plugins", "")), node.plugins_folder)
-    except ConfigurationError as error:
+    except errors.ConfigurationError as error:
         return str(error) if error.public else reason_for_server(error, node.simulated)
     return ""
 
@@ -108,7 +108,7 @@ def _find_data_problem(query: Mapping[str, Any], node: Node) -> str:
     """
     try:
         data = _find_data(query, node)
-    except BflError as error:
+    except errors.BflError as error:
         if error.public:
             return str(error)
         traceback.print_exception(error)
@@ -130,7 +130,7 @@ def _find_label_problem(query: Mapping[str, Any], node: Node) -> str:
         return ""  # a table of its own, whose classes are told apart by name
     try:
         check_labels(labels, int(classes), node.dataset)
-    except DataError as error:
+    except errors.DataError as error:
         if node.simulated:
             return str(error)
         traceback.print_exception(error)
@@ -150,6 +150,6 @@ def _find_model_problem(query: Mapping[str, Any], node: Node) -> str:
         return ""
     try:
         check_images(word, create_architecture(word), data.image_shape)
-    except ConfigurationError as error:
+    except errors.ConfigurationError as error:
         return f"personal-model in its node configuration: {error}"
     return ""

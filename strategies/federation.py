@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from bfl import errors
 from bfl.configuration.keys import Keys
 from bfl.data.datasets import Reading, portable_dataset
 from bfl.deployment.client_list import binding_problem, called
 from bfl.engine.flower import is_simulation
-from bfl.errors import BflError, ConfigurationError, RunError
+from bfl.federation import wire
 from bfl.federation.client_metrics import neutralized
 from bfl.federation.node_description import PERSONAL_MODELS, NodeDescription, code_digest
-from bfl.federation.wire import DATA_DIR, DATASET, NUM_CLASSES, PRIVATE
 from strategies.messaging import Outstanding, UsableReplies, exchange_with_retries
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ def discover(
         online = descriptions.ask()
         descriptions.listen(min(deadline, time.monotonic() + poll))
         for node, reason in descriptions.malformed.items():
-            raise ConfigurationError(f"{called(node)}: {reason}")
+            raise errors.ConfigurationError(f"{called(node)}: {reason}")
         described = {n: d for n, d in sorted(descriptions.known.items()) if n in online}
         expected = _expected_number(clients, described)
         partitions: dict[int, list[int]] = {}
@@ -82,12 +82,12 @@ def discover(
         if time.monotonic() > deadline:
             for partition, nodes in sorted(partitions.items()):
                 if len(nodes) > 1:
-                    raise ConfigurationError(
+                    raise errors.ConfigurationError(
                         f"{_shown(nodes)} all have partition-id {partition} in their node "
                         "configuration; each needs its own, from 0"
                     )
             there = f"{len(described)} of {expected} nodes are there after {timeout:g} s"
-            raise RunError(
+            raise errors.RunError(
                 f"{there} (node-timeout), without {_missing(expected, partitions)}"
                 f"{descriptions.problems()}\nstart the missing SuperNodes, or set clients"
             )
@@ -105,7 +105,7 @@ def number_nodes(grid: Grid, clients: int, timeout: float, poll: float = 0.2) ->
     while True:
         online = set(grid.get_node_ids())
         if clients and len(online) > clients:
-            raise ConfigurationError(OTHER_NUMBER.format(clients, len(online)))
+            raise errors.ConfigurationError(OTHER_NUMBER.format(clients, len(online)))
         if len(online) == clients or (not clients and online and online == before):
             return Federation(
                 nodes=dict(enumerate(sorted(online))),
@@ -115,7 +115,7 @@ def number_nodes(grid: Grid, clients: int, timeout: float, poll: float = 0.2) ->
             )
         if time.monotonic() > deadline:
             wanted = f" of {clients}" if clients else ", and now others,"
-            raise RunError(
+            raise errors.RunError(
                 f"{len(online)}{wanted} nodes are there after {timeout:g} s (node-timeout); start "
                 "the missing SuperNodes, or set clients"
             )
@@ -204,11 +204,11 @@ class Federation:
             client = self.partition_of(reply.metadata.src_node_id)
             try:
                 if reply.has_error():
-                    raise RunError(reply.error.reason)
+                    raise errors.RunError(reply.error.reason)
                 answers[client] = read(reply)
                 usable.found += 1
                 del problems[client]
-            except BflError as error:
+            except errors.BflError as error:
                 problems[client] = neutralized(str(error))
         return dict(sorted(answers.items())), problems
 
@@ -311,12 +311,18 @@ class NodeDescriptions:
         self._grid, self._outstanding = grid, Outstanding(grid)
         self._question: dict[str, Any] = {
             **({"plugins": plugins} if plugins else {}),
-            **({PRIVATE: True} if private else {}),
-            **({NUM_CLASSES: num_classes} if num_classes is not None else {}),
-            **({DATASET: portable_dataset(dataset[0]), **dataset[2].values()} if dataset else {}),
+            **({wire.PRIVATE: True} if private else {}),
+            **({wire.NUM_CLASSES: num_classes} if num_classes is not None else {}),
+            **(
+                {wire.DATASET: portable_dataset(dataset[0]), **dataset[2].values()}
+                if dataset
+                else {}
+            ),
             **({PERSONAL_MODELS: True} if personal_models else {}),
         }
-        self._paths = dict(zip((DATASET, DATA_DIR), dataset[:2], strict=True)) if dataset else {}
+        self._paths = (
+            dict(zip((wire.DATASET, wire.DATA_DIR), dataset[:2], strict=True)) if dataset else {}
+        )
         self._messages_with_paths: set[str] = set()
         self._ask_again: dict[int, float] = {}
         self._notes: set[str] = set()
@@ -370,10 +376,10 @@ class NodeDescriptions:
             node = reply.metadata.src_node_id
             try:
                 if reply.has_error():
-                    raise RunError(reply.error.reason)
+                    raise errors.RunError(reply.error.reason)
                 description = NodeDescription.from_content(reply.content)
                 if problem := binding_problem(node, description.partition_id):
-                    raise RunError(problem)
+                    raise errors.RunError(problem)
                 knows_paths = reply.metadata.reply_to_message_id in self._messages_with_paths
                 if description.reads_run_paths and self._paths and not knows_paths:
                     # Whether it has the data is known when it knows where they are.
@@ -382,38 +388,38 @@ class NodeDescriptions:
                     continue
                 self.known[node] = description
                 self.failures.pop(node, None)
-            except (ConfigurationError, RunError) as error:
+            except (errors.ConfigurationError, errors.RunError) as error:
                 reason = neutralized(str(error))
                 if node not in self.known:
                     self.failures[node] = reason
                     self._ask_again[node] = time.monotonic() + AGAIN_AFTER_FAILURE
-                if isinstance(error, ConfigurationError):
+                if isinstance(error, errors.ConfigurationError):
                     self.malformed[node] = reason
 
 
 def _expected_number(clients: int, described: Mapping[int, NodeDescription]) -> int:
     # Clients of another framework, whose code is not this package's, name none.
     if other := [n for n, d in described.items() if d.code not in (code_digest(), "")]:
-        raise ConfigurationError(OTHER_CODE.format(_shown(other)))
+        raise errors.ConfigurationError(OTHER_CODE.format(_shown(other)))
     numbers: dict[int, list[int]] = {}
     for node, description in described.items():
         if description.unfit:
             where = f"{called(node)} (partition {description.partition_id})"
-            raise ConfigurationError(f"{where}: {description.unfit}")
+            raise errors.ConfigurationError(f"{where}: {description.unfit}")
         numbers.setdefault(description.num_partitions, []).append(node)
     if len(numbers) > 1:
         answers = "; ".join(f"{n} says {_shown(numbers[n])}" for n in sorted(numbers))
-        raise ConfigurationError(
+        raise errors.ConfigurationError(
             f"the nodes disagree on num-partitions: {answers}. It is the number of clients and the "
             "same for all: after a change, each client needs its new identity.toml or node "
             "configuration, and a new start"
         )
     number = next(iter(numbers), clients or 1)
     if clients and number != clients:
-        raise ConfigurationError(OTHER_NUMBER.format(clients, number))
+        raise errors.ConfigurationError(OTHER_NUMBER.format(clients, number))
     for node, description in described.items():
         if not 0 <= description.partition_id < number:
-            raise ConfigurationError(
+            raise errors.ConfigurationError(
                 f"the partition-id of {called(node)} is {description.partition_id}; "
                 f"expected 0 to {number - 1}"
             )

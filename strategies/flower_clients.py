@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from bfl import randomness
+from bfl import errors, randomness
 from bfl.deployment.client_list import client_name
-from bfl.errors import ConfigurationError, LostStateError, RunError
 from bfl.federation import wire
 from bfl.federation.client_metrics import neutralized
 from strategies.messaging import NO_REPLY_FOR, UsableReplies, exchange_with_retries, in_order
@@ -152,7 +151,7 @@ class FlowerClients:
                 f"; in the round before client {client} sent {what}"
                 for client, what in self.suspicion.items()
             )
-            raise (LostStateError if stays else RunError)(
+            raise (errors.LostStateError if stays else errors.RunError)(
                 f"{request.name}: {usable.found} of {len(selected)} clients have sent a usable "
                 f"posterior, and min-clients asks for {usable.needed}{before}"
             )
@@ -303,7 +302,7 @@ class FlowerClients:
 
     def _count_all_examples(self) -> int:
         if unknown := [str(i) for i in range(self.size) if i not in self.num_examples]:
-            raise ConfigurationError(
+            raise errors.ConfigurationError(
                 "likelihood-examples is 'federation', and the number of examples of partitions "
                 f"{', '.join(unknown)} is not known before the first round; allowed: nodes that "
                 "declare their examples, examples that the server assigns, or "
@@ -318,19 +317,19 @@ def _num_examples(
     parts = [None] * federation.size if options.partition is None else options.partition
     most = options.max_examples
     if len(parts) < federation.size:
-        raise ConfigurationError(
+        raise errors.ConfigurationError(
             f"the partition has {len(parts)} parts and the federation {federation.size} clients"
         )
     known = {}
     for partition_id, own in federation.own_examples.items():
         part = parts[partition_id]
         if part is None and own > most:
-            raise ConfigurationError(
+            raise errors.ConfigurationError(
                 f"the node of partition {partition_id} declares {own} examples of its own; "
                 f"allowed: at most max-examples, {most}"
             )
         if part is not None and not len(part):
-            raise ConfigurationError(
+            raise errors.ConfigurationError(
                 f"part {partition_id} of the partition is empty: its client has nothing to "
                 "train on; allowed: at least one example for each client"
             )

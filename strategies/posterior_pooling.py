@@ -8,7 +8,7 @@ nodes asked again, runs that go on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from logging import INFO
 from typing import TYPE_CHECKING, ClassVar
 
@@ -16,22 +16,19 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from bfl import errors
 from bfl.aggregation.pooling import PoolingRule
 from bfl.engine.flower import log
-from bfl.errors import ConfigurationError, PosteriorError, RunError
-from bfl.federation.wire import initial_posterior, posterior_to_arrays
+from bfl.federation.wire import posterior_to_arrays
 from strategies.messaging import name_nodes
 from strategies.method import GivenParts, Method
-from strategies.round import TrainingRequest, pool_round, refine_round, round_request
+from strategies.round import TrainingRequest, pool_round
 from strategies.run_support import ClientOptions, RunSupport
 from strategies.server_state import Round
 
 if TYPE_CHECKING:
     from bfl.closing.base import Known
     from strategies.start import RunningFederation
-
-TIMEOUT = 3600.0
-"""Seconds that Flower's ``start`` waits for replies unless it is told otherwise."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -76,6 +73,7 @@ class PosteriorPooling(GivenParts, Strategy):
     """
 
     rule_class: ClassVar[type[PoolingRule] | None] = None
+    default_timeout: ClassVar[float] = 3600.0  # as Flower's
 
     fraction_evaluate: float = 0.0
     seed: int = 0
@@ -124,11 +122,13 @@ class PosteriorPooling(GivenParts, Strategy):
             config: Values for the clients, besides those of the task.
         """
         if self.method.exchange.secure_sums:
-            raise ConfigurationError(
+            raise errors.ConfigurationError(
                 f"exchange '{self.method.exchange.name}' takes several messages a round, which "
                 "Flower's own start and its wrappers do not send; call this Strategy's start"
             )
-        request, running = self.begin_round(server_round, arrays, config, grid)
+        from strategies import start
+
+        request, running = start.begin_round(self, server_round, arrays, config, grid)
         self._messages = running.clients.messages(request)
         return self._messages
 
@@ -145,7 +145,9 @@ class PosteriorPooling(GivenParts, Strategy):
         """
         request, running, method = self.request, self.running, self.method
         if request is None or running is None or request.server_round != server_round:
-            raise RunError(f"round {server_round} has not begun: configure_train comes first")
+            raise errors.RunError(
+                f"round {server_round} has not begun: configure_train comes first"
+            )
         clients, manifest, server = running.clients, self.run.manifest, self.run.server
         try:
             if secure_sums := method.exchange.secure_sums:
@@ -161,10 +163,12 @@ class PosteriorPooling(GivenParts, Strategy):
                     manifest=manifest,
                     server=server,
                 )
-        except PosteriorError as error:
-            raise RunError(f"{request.name}, pooling: {error}") from error
+        except errors.PosteriorError as error:
+            raise errors.RunError(f"{request.name}, pooling: {error}") from error
         pooled = clients.add_counts(request, pooled)
         if not (method.refinement.idle and method.predictive.idle):
+            from strategies.refinement import refine_round
+
             pooled = refine_round(
                 request,
                 pooled,
@@ -202,7 +206,7 @@ class PosteriorPooling(GivenParts, Strategy):
         grid: Grid,
         initial_arrays: ArrayRecord,
         num_rounds: int = 3,
-        timeout: float = TIMEOUT,
+        timeout: float = default_timeout,
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
@@ -226,25 +230,3 @@ class PosteriorPooling(GivenParts, Strategy):
             evaluate_fn,
             should_stop,
         )
-
-    def begin_round(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> tuple[TrainingRequest, RunningFederation]:
-        """Begin a round with some arrays, of a new federation if it is no later one of the last."""
-        running, is_retry = self.running, bool(self.implausible)
-        if running is None or running.grid is not grid or server_round + is_retry <= running.last:
-            from strategies import start
-
-            running = start.begin(self, grid, arrays, TIMEOUT, server_round)
-            if self.run.state and running.last != server_round - 1:
-                raise ConfigurationError(
-                    f"this Strategy goes on after round {running.last} and is asked for round "
-                    f"{server_round}; call its own start"
-                )
-            self.running = running
-        # A wrapper may have changed the arrays, or left out a round.
-        posterior = initial_posterior(arrays, self.run.manifest)
-        state = replace(running.state, server_round=server_round - 1, posterior=posterior)
-        self.request = round_request(self.method, state, self.seed, self.implausible)
-        running.last, running.clients.more = server_round, config
-        return self.request, running

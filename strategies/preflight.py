@@ -13,7 +13,6 @@ from bfl.closing.base import schedule
 from bfl.configuration import Configuration, contradictions, resolve
 from bfl.configuration.component_slots import SLOTS, base_of
 from bfl.data.datasets.server_data import HELD_BACK
-from bfl.engine.resources import available_memory
 from bfl.errors import ConfigurationError, PosteriorError
 from bfl.federation.parts import TwoSidedPart
 from bfl.posteriors import Manifest, Posterior
@@ -118,27 +117,3 @@ def check_declarations(
     ]
     if problems := contradictions(together, known, absent):
         raise ConfigurationError("\n".join(problems))
-
-
-WORKING_VECTORS = 8
-"""Vectors over all parameters that the server holds besides the clients' models, in float64."""
-
-
-def check_memory(method: Method, posterior: Posterior, clients: int) -> None:
-    """Refuse a round of so many clients whose models have to be in memory and do not fit."""
-    if not method.needs_models:
-        return
-    parameters = posterior.size + posterior.point.size
-    model = sum(vector.nbytes for vector in posterior.vectors().values())
-    # A predictive keeps all models in arrays of its own, besides those that were sent and those
-    # that it has from the round before.
-    copies = 3 if method.predictive.needs_models else 1
-    needed = copies * clients * model + WORKING_VECTORS * 8 * parameters
-    if needed > (free := available_memory()):
-        parts = [p.name for p in (method.refinement, method.predictive) if p.needs_models]
-        raise ConfigurationError(
-            f"{' and '.join(parts)} need the models of all {clients} clients of a round at once, "
-            f"{needed / 1e9:.1f} GB with {parameters:,} parameters, and there are "
-            f"{free / 1e9:.1f} GB; allowed: fewer clients a round (fraction-train), a smaller "
-            "model, or neither"
-        )

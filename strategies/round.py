@@ -2,29 +2,29 @@
 
 ``pool_round`` is the round, in plain posteriors, arrays and numbers. Around it: ``start`` makes the
 rounds, and one again; ``flower_clients`` asks clients; ``updates`` reads and compares what they
-send. A round whose updates nobody sees is made by ``masked``, and ends as this one does, in
-``next_round``. docs/internals.md has the whole, docs/extending.md where another part goes.
+send; ``refinement`` goes on from the pool. ``masked`` makes a round whose updates nobody sees; it
+ends as this one does, in ``next_round``. docs/internals.md has the whole, and docs/extending.md
+where another part goes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from bfl import randomness
+from bfl import errors, randomness
 from bfl.aggregation import pooling
 from bfl.aggregation.pooling.core import Sums
 from bfl.aggregation.precision_spread import PrecisionSpread
 from bfl.aggregation.samplers import ClientModels
-from bfl.aggregation.server import RoundContext, Server, ServerRound
+from bfl.aggregation.server import Server, ServerRound
 from bfl.aggregation.server_optimizers import StepContext
 from bfl.aggregation.weightings import Weighting, describe_weights
-from bfl.errors import NotFiniteError, PosteriorError, RunError
-from bfl.federation.client_metrics import NUM_EXAMPLES, of_each_client, recorded
+from bfl.federation import client_metrics as names
 from bfl.federation.parts import Arrays, Counts, DeclaredArray
 from bfl.federation.wire import TRAIN
 from bfl.posteriors import Manifest, Posterior
@@ -32,9 +32,6 @@ from bfl.posteriors.posterior import with_scale_floor
 from strategies.method import Method
 from strategies.server_state import Round, ServerState, find_beyond_float32
 from strategies.updates import ClientUpdate
-
-if TYPE_CHECKING:
-    from bfl.learning.networks.parametrizations import Parametrization
 
 
 def pool_round(
@@ -85,7 +82,7 @@ def pool_round(
         clients.append(PooledClient(client, update.num_examples, update.metrics, weight))
         del update, posterior  # nobody holds them while the next one is waited for
     if sums is None:
-        raise PosteriorError("nothing to pool: no client with a positive weight has replied")
+        raise errors.PosteriorError("nothing to pool: no client with a positive weight has replied")
     pooled = sums.pooled()
     metrics = describe_weights([client.weight or 0.0 for client in clients])
     if spread:
@@ -174,9 +171,9 @@ def next_round(
     counts = Counts(len(request.partition_ids), len(ids), state.num_clients, number)
     means = mean_metrics([(client.num_examples, client.metrics) for client in clients])
     measured = {
-        NUM_EXAMPLES: sum(client.num_examples for client in clients),
+        names.NUM_EXAMPLES: sum(client.num_examples for client in clients),
         # The means stand in the clients' namespace; the total is the server's own.
-        **{recorded(name): mean for name, mean in means.items()},
+        **{names.recorded(name): mean for name, mean in means.items()},
         **pooled.diagnostics,
         **metrics,
     }
@@ -214,45 +211,6 @@ def next_round(
     )
     following.check(manifest)
     return Round(following, {**measured, **floored.diagnostics}, client_entries(clients))
-
-
-def refine_round(
-    request: TrainingRequest,
-    pooled: Round,
-    *,
-    seed: int,
-    manifest: Manifest | None = None,
-    server: Server | None = None,
-    parametrization: Parametrization,
-) -> Round:
-    """Return a pooled round, refined, with the models that predict besides its posterior.
-
-    Args:
-        parametrization: The clients' network's, which may compute with other variances than a
-            posterior has.
-    """
-    method, used = request.method, parametrization.used_variance
-    context = RoundContext(
-        seed=seed,
-        server_round=request.server_round,
-        previous=request.state.posterior,
-        pooled=pooled.posterior,
-        sampler=method.sampler,
-        clients=pooled.models.computing_with(used) if pooled.models else None,
-        server=server,
-    )
-    try:
-        refined = method.refinement.refine(context)
-    except (NotFiniteError, PosteriorError) as error:
-        raise RunError(
-            f"{request.name}, refinement '{method.refinement.name}': {error}; the clients' values, "
-            "or the refinement's own steps, are too large for the network"
-        ) from error
-    predictive = method.predictive.keep(context)
-    following = replace(pooled.state, posterior=refined.posterior, predictive=predictive)
-    following.check(manifest)
-    metrics = {**pooled.metrics, **refined.metrics}
-    return replace(pooled, state=following, metrics=metrics, models=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,7 +270,7 @@ class TrainingRequest:
             try:
                 if not problem:
                     method.sent_extras(states, state.posterior)
-            except RunError as error:
+            except errors.RunError as error:
                 problem = str(error)
         return f"with the arrays besides the posterior {problem}" if problem else None
 
@@ -390,9 +348,9 @@ def client_entries(clients: Sequence[PooledClient]) -> list[dict[str, Any]]:
     """
     entries: list[dict[str, Any]] = []
     for client in clients:
-        measured = {n: client.metrics[n] for n in sorted(client.metrics) if of_each_client(n)}
+        measured = {n: client.metrics[n] for n in sorted(client.metrics) if names.of_each_client(n)}
         entries.append(
-            {"client": client.partition_id, NUM_EXAMPLES: client.num_examples, **measured}
+            {"client": client.partition_id, names.NUM_EXAMPLES: client.num_examples, **measured}
         )
     if clients and clients[0].weight is not None:
         shares = pooling.normalised([client.weight or 0.0 for client in clients])

@@ -19,13 +19,15 @@ from flwr.serverapp.strategy import Result
 
 from bfl.deployment.client_list import bound_nodes_file
 from bfl.engine.flower import log
+from bfl.errors import ConfigurationError
 from bfl.federation.wire import initial_posterior, posterior_to_arrays
 from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
 from strategies.closing import CLOSING, close
 from strategies.federation import discover, number_nodes
 from strategies.flower_clients import FlowerClients
 from strategies.messaging import exchange
-from strategies.preflight import check_memory, check_method
+from strategies.preflight import check_method
+from strategies.round import TrainingRequest, round_request
 from strategies.run_support import Warnings
 from strategies.server_state import ServerState
 from strategies.updates import ImplausibleUpdatesError
@@ -60,7 +62,7 @@ def run_rounds(
         try:
             replies: Iterable[Message] = ()
             if masked:  # clients are asked while their sum is made
-                strategy.begin_round(number, arrays, train_config, grid)
+                begin_round(strategy, number, arrays, train_config, grid)
             else:
                 messages = list(strategy.configure_train(number, arrays, train_config, grid))
                 replies = clients.replies(f"round {number}", messages)
@@ -107,6 +109,31 @@ def run_rounds(
         run.begin_sums,
     )
     return result
+
+
+def begin_round(
+    strategy: PosteriorPooling,
+    server_round: int,
+    arrays: ArrayRecord,
+    config: ConfigRecord,
+    grid: Grid,
+) -> tuple[TrainingRequest, RunningFederation]:
+    """Begin a round with some arrays, of a new federation if it is no later one of the last."""
+    running, run, is_retry = strategy.running, strategy.run, bool(strategy.implausible)
+    if running is None or running.grid is not grid or server_round + is_retry <= running.last:
+        running = begin(strategy, grid, arrays, strategy.default_timeout, server_round)
+        if run.state and running.last != server_round - 1:
+            raise ConfigurationError(
+                f"this Strategy goes on after round {running.last} and is asked for round "
+                f"{server_round}; call its own start"
+            )
+        strategy.running = running
+    # A wrapper may have changed the arrays, or left out a round.
+    posterior = initial_posterior(arrays, run.manifest)
+    state = replace(running.state, server_round=server_round - 1, posterior=posterior)
+    request = round_request(strategy.method, state, strategy.seed, strategy.implausible)
+    strategy.request, running.last, running.clients.more = request, server_round, config
+    return request, running
 
 
 @dataclass
@@ -174,7 +201,6 @@ def begin(
             "this Strategy has no manifest, which would say what are moving statistics; give it as "
             "run=RunSupport(manifest=…) (bfl.posteriors.Manifest) if the network has some"
         )
-    check_memory(method, initial, len(selected[1]))
     state = run.state or ServerState.first(
         initial, nodes.size, method.begin_server_states(initial, nodes.size)
     )

@@ -56,8 +56,3 @@ def environment_with(values: Mapping[str, str]) -> Iterator[None]:
 def resident_memory() -> float:
     """Return the memory that this process holds at the moment, in MB."""
     return float(psutil.Process().memory_info().rss) / 1e6
-
-
-def available_memory() -> float:
-    """Return the memory in bytes that the system could give at the moment."""
-    return float(psutil.virtual_memory().available)

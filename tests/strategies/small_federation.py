@@ -27,7 +27,8 @@ from strategies import PosteriorPooling
 from strategies.federation import discover
 from strategies.flower_clients import FlowerClients
 from strategies.method import Method
-from strategies.round import pool_round, refine_round, round_request
+from strategies.refinement import refine_round
+from strategies.round import pool_round, round_request
 from strategies.run_support import ClientOptions, RunSupport
 from strategies.server_state import Round, ServerState
 

@@ -100,9 +100,9 @@ def test_strategies_are_started_as_they_look() -> None:
     [
         (('"wire-format": 5', '"wire-format": 1'), "a node speaks wire-format 1; this side .* 5"),
         (('"wire-format": 5,', ""), "a node does not say its wire-format"),
-        (('"own-examples": len(', '"own-examples": -len('), "own-examples -20 of itself"),
-        (('"partition-id": int(', '"partition-id": str('), "partition-id '0' of itself"),
-        (('{"config": config}', "{}"), "describes itself without a record 'config'"),
+        (('"own-examples": len(', '"own-examples": -len('), "own.examples"),
+        (('"partition-id": int(', '"partition-id": str('), "partition.id"),
+        (('{"config": config}', "{}"), "without a record 'config'"),
     ],
 )
 def test_nodes_that_speak_otherwise_are_refused(change: tuple[str, str], words: str) -> None:

@@ -126,24 +126,3 @@ def test_a_part_of_any_kind_that_asks_the_server_is_held_to_it() -> None:
         strategies.preflight.check_server_side(method, None)
     with pytest.raises(ConfigurationError, match="these data do not serve"):
         strategies.preflight.check_server_side(method, NumpyServer(D + P))
-
-
-@pytest.mark.parametrize(
-    ("parts", "copies"), [({"refinement": "distillation"}, 1), ({"predictive": "ensemble"}, 3)]
-)
-def test_models_that_do_not_fit_in_memory_are_refused(
-    parts: dict[str, str], copies: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """4 clients of 10 values of 4 bytes, and 8 vectors of 6 values of 8 bytes beside them.
-
-    What is kept of a round for its ensemble to be judged is a copy of all models, and that of the
-    round before is there until then.
-    """
-    given: dict[str, Any] = {**parts, "server": NumpyServer(D + P)}
-    needed = copies * 4 * 10 * 4 + 8 * 8 * 6
-    monkeypatch.setattr(strategies.preflight, "available_memory", lambda: needed - 1.0)
-    with pytest.raises(ConfigurationError, match="models of all 4 clients of a round at once"):
-        start(**given)
-    start()
-    monkeypatch.setattr(strategies.preflight, "available_memory", lambda: float(needed))
-    start(**given)
