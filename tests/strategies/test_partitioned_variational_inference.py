@@ -403,6 +403,6 @@ def test_the_prior_stays_what_it_was_where_posteriors_are_sent_in_float32(tmp_pa
 
 def test_a_posterior_that_was_moved_after_pooling_is_gone_on_from(tmp_path: Path) -> None:
     state = federation(tmp_path, ALL).run(1)[-1].state
-    assert state.unrounded is not None
+    assert state.unmoved_pool is not None
     moved = Posterior(state.posterior.mean + 1.0, state.posterior.variance, state.posterior.point)
-    assert replace(state, posterior=moved).unrounded is None
+    assert replace(state, posterior=moved).unmoved_pool is None
