@@ -13,10 +13,9 @@ import sys
 import threading
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bfl.errors import ConfigurationError, public
 from bfl.files import given_path, near_path
@@ -26,8 +25,7 @@ GROUP = "bfl.plugins"
 """The entry points by which an installed distribution has its parts found."""
 
 
-@dataclass(frozen=True)
-class Plugin:
+class Plugin(NamedTuple):
     """A file or a module that registers parts.
 
     Attributes:
@@ -109,55 +107,59 @@ def _load(word: str, node_folder: str | None) -> Plugin:
         path = _file(word, node_folder)
         version = zlib.crc32(path.read_bytes())
         plugin = Plugin(str(path), f"bfl_plugin_{path.stem}_{version:08x}")
-    elif node_folder is None or Plugin(word, word) in installed_plugins():
-        plugin = Plugin(word, word)
     else:
-        raise public(
-            ConfigurationError(
-                f"plugins: the run names the module '{word}', which this node does not import for "
-                "it; allowed: one that an installed distribution declares under the entry points "
-                f"{GROUP}, or a file in plugins-dir of the node's configuration"
+        plugin = Plugin(word, word)
+        if node_folder is not None and plugin not in installed_plugins():
+            raise public(
+                ConfigurationError(
+                    f"plugins: the run names the module '{word}', which this node does not import "
+                    "for it; allowed: one that an installed distribution declares under the entry "
+                    f"points {GROUP}, or a file in plugins-dir of the node's configuration"
+                )
             )
-        )
     if plugin.module in _loaded or plugin in installed_plugins():
         return plugin
     for former in [each for each in _loaded.values() if each.place == plugin.place]:
         _unload(former)  # the file has been changed since
     try:
-        if plugin.place == plugin.module:
-            importlib.import_module(plugin.module)
-        else:
-            spec: Any = importlib.util.spec_from_file_location(plugin.module, plugin.place)
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[plugin.module] = module
-            before = _parts_from_outside()
-            spec.loader.exec_module(module)
-            if _parts_from_outside() == before:
-                raise ConfigurationError(
-                    "it registers no part; allowed: a file with a class under a decorator such as "
-                    '@pooling_rules.register("NAME")'
-                )
+        _import(plugin)
     except Exception as error:
         _unload(plugin)
         reason = str(error)
         for known in (plugin, *_loaded.values()):
             reason = reason.replace(known.module, known.place)
-        kind = "" if isinstance(error, ConfigurationError) else f"{type(error).__name__}: "
-        named = plugin.place == plugin.module and not isinstance(error, ConfigurationError)
-        allowed = "; allowed: a module that can be imported, or a file that ends in .py" * named
-        raise ConfigurationError(
-            f"plugins: {plugin.place} cannot be loaded: {kind}{reason}{allowed}"
-        ) from error
+        if not isinstance(error, ConfigurationError):
+            reason = f"{type(error).__name__}: {reason}"
+            if plugin.place == plugin.module:
+                reason += "; allowed: a module that can be imported, or a file that ends in .py"
+        raise ConfigurationError(f"plugins: {plugin.place} cannot be loaded: {reason}") from error
     _loaded[plugin.module] = plugin
     return plugin
+
+
+def _import(plugin: Plugin) -> None:
+    if plugin.place == plugin.module:
+        importlib.import_module(plugin.module)
+        return
+    spec: Any = importlib.util.spec_from_file_location(plugin.module, plugin.place)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[plugin.module] = module
+    before = _parts_from_outside()
+    spec.loader.exec_module(module)
+    if _parts_from_outside() == before:
+        raise ConfigurationError(
+            "it registers no part; allowed: a file with a class under a decorator such as "
+            '@pooling_rules.register("NAME")'
+        )
 
 
 def _file(word: str, node_folder: str | None) -> Path:
     path = given_path(word, "plugins")
     if node_folder:
         path = given_path(node_folder, "plugins-dir") / path.name
+    path = path.absolute()
     if node_folder != "" and path.is_file():
-        return path.absolute()
+        return path
     if node_folder is not None:
         raise public(
             ConfigurationError(
@@ -165,7 +167,6 @@ def _file(word: str, node_folder: str | None) -> Path:
                 "allowed: one in plugins-dir of the node's configuration"
             )
         )
-    path = path.absolute()
     raise ConfigurationError(
         f"plugins: there is no file {path}{near_path(path, path.parent.glob('*.py'))}; allowed: a "
         "file, or the name of a module"

@@ -23,10 +23,6 @@ import pydantic
 from bfl.errors import ConfigurationError, unknown_name
 
 
-def _normalized(spelling: str) -> str:
-    return spelling.strip().lower().replace("_", "-")
-
-
 def kebab(name: str) -> str:
     """Return the configuration's spelling of an attribute: ``prior_scale`` is ``prior-scale``."""
     return name.replace("_", "-")
@@ -104,8 +100,7 @@ class Registry(Generic[C]):
     def __init__(self, kind: str, package: str) -> None:
         self.kind = kind
         self.package = package
-        self._classes: dict[str, type[C]] = {}
-        self._spellings: dict[str, str] = {}
+        self._by_spelling: dict[str, type[C]] = {}
         self._discovered = False
         self._discovering: set[int] = set()
         Registry.known.append(self)
@@ -122,36 +117,81 @@ class Registry(Generic[C]):
             if not component.__module__.startswith(self.package):
                 # Of two parts with one name it is the one from outside that is refused.
                 self._discover()
-            spellings = dict.fromkeys(map(_normalized, (name, *aliases)), name)
-            for spelling in spellings.keys() & self._spellings.keys():
+            spellings = {_normalized(spelling) for spelling in (name, *aliases)}
+            for spelling in spellings & self._by_spelling.keys():
                 raise ValueError(
                     f"{self.kind} '{spelling}' is registered twice: by "
-                    f"{self._classes[self._spellings[spelling]].__module__} and "
-                    f"{component.__module__}; choose another name"
+                    f"{self._by_spelling[spelling].__module__} and {component.__module__}; choose "
+                    "another name"
                 )
             if missing := sorted(getattr(component, "__abstractmethods__", ())):
                 raise TypeError(
                     f"{self.kind} '{name}': the class {component.__name__} has no "
                     f"{', '.join(missing)}"
                 )
-            component.name = name
-            component.aliases = aliases
-            self._classes[name] = component
-            self._spellings.update(spellings)
+            component.name, component.aliases = name, aliases
+            self._by_spelling.update(dict.fromkeys(spellings, component))
             return component
 
         return decorate
 
+    def get(self, spelling: str) -> type[C]:
+        """Return the class of a name or an alias; a ConfigurationError names the nearest."""
+        self._discover()
+        if found := self._by_spelling.get(_normalized(spelling)):
+            return found
+        listed = f"bfl list {self.kind}"
+        message = unknown_name(self.kind, spelling, self._by_spelling, listed=listed)
+        for each in self.classes():
+            if each.behind_colon and ":" not in spelling:
+                message += f"; as {each.behind_colon}: '{each.name}:{spelling}'"
+        raise ConfigurationError(message)
+
+    def create(self, spelling: str, settings: Mapping[str, Any] | None = None) -> C:
+        """Return a component with those of some configuration keys that it declares.
+
+        Args:
+            spelling: A name or an alias, and perhaps a colon and a setting (``behind_colon``).
+
+        Raises:
+            ConfigurationError: The spelling is unknown.
+            pydantic.ValidationError: A setting has the wrong type or is out of range.
+        """
+        word, _, rest = spelling.partition(":")
+        takes = bool(rest) and word in self and bool(self.get(word).behind_colon)
+        component = self.get(word if takes else spelling)
+        given = {k: v for k, v in (settings or {}).items() if k in component.setting_keys()}
+        if rest:
+            given[component.behind_colon] = rest.strip()
+        return component(**given)
+
+    def __contains__(self, spelling: str) -> bool:
+        """Return whether a component has that name or alias."""
+        self._discover()
+        return _normalized(spelling) in self._by_spelling
+
+    def classes(self) -> tuple[type[C], ...]:
+        """Return the registered classes, sorted by name."""
+        self._discover()
+        return tuple(sorted(self.registered(), key=lambda component: component.name))
+
+    def names(self) -> tuple[str, ...]:
+        """Return the registered names, sorted."""
+        return tuple(component.name for component in self.classes())
+
+    def spellings(self) -> tuple[str, ...]:
+        """Return all names and aliases, sorted."""
+        self._discover()
+        return tuple(sorted(self._by_spelling))
+
     def registered(self) -> tuple[type[C], ...]:
         """Return the classes registered so far; nothing is imported to find more."""
-        return tuple(self._classes.values())
+        return tuple(dict.fromkeys(self._by_spelling.values()))
 
     def withdraw(self, which: Callable[[type[C]], bool]) -> None:
         """Take out the components of which a function is true."""
-        for component in filter(which, self.registered()):
-            del self._classes[component.name]
-            for spelling in {_normalized(s) for s in (component.name, *component.aliases)}:
-                del self._spellings[spelling]
+        kept = {s: each for s, each in self._by_spelling.items() if not which(each)}
+        self._by_spelling = kept
 
     def _discover(self) -> None:
         """Import the modules of the package, and what installed distributions register."""
@@ -177,52 +217,6 @@ class Registry(Generic[C]):
         finally:
             self._discovering.discard(me)
 
-    def names(self) -> tuple[str, ...]:
-        """Return the registered names, sorted."""
-        return tuple(component.name for component in self.classes())
 
-    def classes(self) -> tuple[type[C], ...]:
-        """Return the registered classes, sorted by name."""
-        self._discover()
-        return tuple(component for _, component in sorted(self._classes.items()))
-
-    def spellings(self) -> tuple[str, ...]:
-        """Return all names and aliases, sorted."""
-        self._discover()
-        return tuple(sorted(self._spellings))
-
-    def __contains__(self, spelling: str) -> bool:
-        """Return whether a component has that name or alias."""
-        self._discover()
-        return _normalized(spelling) in self._spellings
-
-    def get(self, spelling: str) -> type[C]:
-        """Return the class of a name or an alias; a ConfigurationError names the nearest."""
-        self._discover()
-        found = self._spellings.get(_normalized(spelling))
-        if found is None:
-            listed = f"bfl list {self.kind}"
-            message = unknown_name(self.kind, spelling, self._spellings, listed=listed)
-            for each in self.classes():
-                if each.behind_colon and ":" not in spelling:
-                    message += f"; as {each.behind_colon}: '{each.name}:{spelling}'"
-            raise ConfigurationError(message)
-        return self._classes[found]
-
-    def create(self, spelling: str, settings: Mapping[str, Any] | None = None) -> C:
-        """Return a component with those of some configuration keys that it declares.
-
-        Args:
-            spelling: A name or an alias, and perhaps a colon and a setting (``behind_colon``).
-
-        Raises:
-            ConfigurationError: The spelling is unknown.
-            pydantic.ValidationError: A setting has the wrong type or is out of range.
-        """
-        word, _, rest = spelling.partition(":")
-        takes = bool(rest) and word in self and bool(self.get(word).behind_colon)
-        component = self.get(word if takes else spelling)
-        given = {k: v for k, v in (settings or {}).items() if k in component.setting_keys()}
-        if rest:
-            given[component.behind_colon] = rest.strip()
-        return component(**given)
+def _normalized(spelling: str) -> str:
+    return spelling.strip().lower().replace("_", "-")
