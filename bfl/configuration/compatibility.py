@@ -8,14 +8,14 @@ What is said of no single part stands in ``_of_the_keys``, ``_of_the_parts`` and
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from bfl.closing import closings
 from bfl.configuration.component_slots import REGISTRIES, SLOTS, ComponentSlot, base_of
 from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
-from bfl.configuration.settings import NamedStrategy
+from bfl.configuration.settings import NO_STRATEGY, NamedStrategy
 from bfl.data.datasets.foreign import corruption_names
 from bfl.errors import unknown_name
 from bfl.federation.outgoing import is_private, length_problem, order_problem
@@ -40,7 +40,7 @@ class Choice(NamedTuple):
 def all_contradictions(
     configuration: Configuration,
     strategy: NamedStrategy,
-    given: Mapping[str, Any],
+    given: Container[str],
     *,
     on_client: bool = False,
 ) -> list[str]:
@@ -85,8 +85,8 @@ _OF_THE_SERVER = SERVER_ONLY_KEYS | {kind.key for kind in SLOTS if kind.server_o
 def _choices(
     configuration: Configuration,
     kinds: Iterable[ComponentSlot],
-    strategy: NamedStrategy = NamedStrategy("", {}),  # noqa: B008
-    given: Mapping[str, Any] = {},
+    strategy: NamedStrategy = NO_STRATEGY,
+    given: Container[str] = (),
 ) -> list[Choice]:
     choices = []
     for kind in kinds:
@@ -218,11 +218,10 @@ def _of_the_parts(configuration: Configuration) -> Iterator[str]:
         if prior.state_name:
             names = ", ".join(c.name for c in priors.classes() if not c.state_name)
             yield f"{key} '{prior.name}' rests on what is kept of a round; allowed: {names}"
-    for kind in SLOTS:
+    for kind in (kind for kind in SLOTS if issubclass(base_of(kind), TwoSidedPart)):
         for part in configuration.picked(kind):
             # Privacy rests on it: that clients send arrays besides their posteriors, for instance.
-            halves = isinstance(part, TwoSidedPart)
-            for name in sorted(base_of(kind).has(part) - part.has()) if halves else ():
+            for name in sorted(base_of(kind).has(part) - part.has()):
                 yield (
                     f"{kind.key} '{part.name}' has '{name}' by what it overrides, and its has() "
                     "leaves it out; allowed: a has() with what super().has() returns"

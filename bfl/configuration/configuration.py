@@ -224,7 +224,7 @@ def resolve(
     problems += [f"unknown key '{key}'" for key in unknown[MOST_PROBLEMS:]]
     if "plugins" in [nearest_key(key, known) for key in unknown[:MOST_PROBLEMS]]:
         _raise_if_any(problems)  # the parts of a plugin that is not named are unknown as well
-    strategy = settings.NamedStrategy("", {})
+    strategy = settings.NO_STRATEGY
     word = given.get("strategy", settings.default_strategy(given))
     if isinstance(word, str):
         with _collect(problems):

@@ -53,8 +53,7 @@ def settings_of(component: type[Component]) -> dict[str, FieldInfo]:
 
     An architecture's depth is not among them: it is part of its word, as in ``resnet20``.
     """
-    fields = zip(component.setting_keys(), component.model_fields.values(), strict=True)
-    return {key: field for key, field in fields if key != "depth"}
+    return {kebab(name): f for name, f in component.model_fields.items() if name != "depth"}
 
 
 def settings() -> Iterator[Setting]:
@@ -128,12 +127,12 @@ def default_values() -> dict[str, Value]:
     Where parts that read one key have different defaults, it is that of the kind's default part if
     it reads the key, and of the first that does otherwise.
     """
+    # Found once for all configurations of a process, until a plugin registers more.
     return dict(_default_values(tuple(registry.classes() for registry in REGISTRIES)))
 
 
 @functools.lru_cache(maxsize=1)
 def _default_values(registered: tuple[tuple[type[Component], ...], ...]) -> dict[str, Value]:
-    """Return every key with its default, found once for all configurations of a process."""
     values: dict[str, Value] = {}
     for setting in settings():
         values.setdefault(setting.key, setting.default)
@@ -167,6 +166,9 @@ class NamedStrategy(NamedTuple):
     name: str
     values: Mapping[str, Any]
     only_a_rule: bool = False
+
+
+NO_STRATEGY = NamedStrategy("", {})
 
 
 def default_strategy(given: Container[str]) -> str:

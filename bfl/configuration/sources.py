@@ -60,9 +60,6 @@ def read_run_config(
 
     Args:
         note: Called with a sentence on each value that is replaced or not taken.
-
-    Raises:
-        ConfigurationError: A file or a pair cannot be read, or a file describes a study.
     """
     return {key: value for key, (value, _) in read_with_sources(texts, note).items()}
 
@@ -70,18 +67,16 @@ def read_run_config(
 def read_with_sources(
     texts: Iterable[str], note: Callable[[str], None] = lambda _: None
 ) -> dict[str, tuple[Value, str]]:
-    """Return the values of ``--run-config`` arguments, each with the words for where it is from.
-
-    See ``read_run_config``.
-    """
+    """Return what ``read_run_config`` does, each with the words for where it is from."""
     values: dict[str, tuple[Value, str]] = {}
-    texts = list(texts)
-    pairs = [parse_pairs(text) for text in texts if not _file(text)]
-    own = next((text for text in map(named_plugins, reversed(pairs)) if text), "")
-    for text in texts:
-        path = _file(text)
-        given = read_config_file(path, note, plugins=own) if path else parse_pairs(text)
-        source = str(path) if path else PAIRS
+    sources = [(_file(text) or PAIRS, text) for text in texts]
+    pairs = [parse_pairs(text) for source, text in sources if source == PAIRS]
+    plugins = next((text for text in map(named_plugins, reversed(pairs)) if text), "")
+    for place, text in sources:
+        is_file, source = isinstance(place, Path), str(place)
+        given = (
+            read_config_file(Path(place), note, plugins=plugins) if is_file else parse_pairs(text)
+        )
         for key in sorted(values.keys() & given.keys()):
             before, origin = values[key]
             note(f"{key} is {given[key]!r} by {source}, no longer {before!r} by {origin}")
@@ -145,8 +140,7 @@ def with_own_plugins(values: Mapping[str, Any], plugins: str, path: Path) -> dic
 def run_values(complete: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what repeats a run: what was given, and what would not follow from it today.
 
-    Another version may have other defaults, and a run more rounds than it began with. It keeps its
-    closing, as a run for which nobody names one closes by default.
+    It keeps its closing, as a run for which nobody names one closes by default.
     """
     kept = {k: v for k, v in given.items() if k not in ("name", "resume")}
     kept.update({k: v for k, v in complete.items() if k in kept or k == "closing"})

@@ -48,11 +48,9 @@ def build_network(
 def start_tensorflow(configuration: Configuration, client_threads: int | None) -> None:
     """Start TensorFlow in the server's process with the threads of a run.
 
-    Where what the network computes enters the result, these are ``server-threads``, whatever the
-    engine and the machine; elsewhere all that the process may use. TensorFlow adds the parts of a
-    gradient in an order that follows from their number, and a process keeps the number that it has
-    begun with; how many operations are computed side by side, as many as there are CPUs, changes no
-    bit.
+    Where what the network computes enters the result, these are ``server-threads``, as the bits of
+    a gradient depend on their number; elsewhere all that the process may use. A process keeps the
+    number that it has begun with.
 
     Args:
         client_threads: The threads of clients in the same process; None: they have their own.
@@ -111,8 +109,7 @@ def manifest_of_clients(
 ) -> Manifest:
     """Return the network's parameters, for which clients are asked and on which they must agree.
 
-    As many have to answer as have to send a usable posterior in a round: one alone would decide for
-    all.
+    As many have to answer as in a round: one alone would decide for all.
     """
     keys = configuration.keys
     options = ClientOptions(configuration=configuration, min_clients=keys.min_clients)

@@ -4,21 +4,16 @@ Source: Fischer et al. (2024), section 3.6: "the server pre-trains the global mo
 CIFAR-10 dataset for a maximum of 100 local epochs. To avoid overfitting [...] we employ an early
 stopping strategy which monitors validation accuracy with a patience of 10 epochs."
 
-The server has the images, and a node trains on them: that of partition 0 builds, traces and keeps
-the network for its own client, with the threads, the type and the compilation of the clients; the
-server's process has a network to evaluate with and none that trains. So the bits are a client's. In
-a deployment that node therefore has to hold the run's data set: where it has data of its own, the
-run is refused before anything is trained.
+The server has the images, and the node of partition 0 trains on them, as a client does, with the
+same bits: the server's process has no network that trains. In a deployment that node therefore has
+to hold the run's data set.
 
-The paper is silent on what the validation set is, on whether clients hold the same images as well,
-and on what becomes of the last epochs. Chosen: a tenth of the pre-training images, the same mixture
-of classes (setting ``pretrain-validation``); clients do, as the partition is of all the data; the
-posterior of the best epoch is kept. It does not name the prior either: a fixed one by default,
-whatever the federation's is (setting ``pretrain-prior``), so that runs that differ in their prior
-alone begin with the same posterior. Were it the epoch before, the data would count once more every
-epoch, and nothing would hold the posterior back. The learning rate stays as it is (setting
-``pretrain-lr-decay``), and an epoch is evaluated with ``pretrain-mc-samples`` draws, as with few
-their noise is what would stop it.
+The paper is silent on the validation set, on whether clients hold the same images as well, on what
+becomes of the last epochs, and on the prior. Chosen: a tenth of the pre-training images, the same
+mixture of classes (``pretrain-validation``); clients do; the posterior of the best epoch is kept;
+a fixed prior (``pretrain-prior``), so that runs that differ in their prior alone begin alike. Were
+it the epoch before, the data would count once more every epoch. An epoch is evaluated with
+``pretrain-mc-samples`` draws, as with few their noise is what would stop it.
 """
 
 from __future__ import annotations
@@ -78,10 +73,8 @@ def split_off(
 def configuration_of_pretraining(configuration: Configuration) -> Configuration:
     """Return what the node that pre-trains is sent of a run's configuration.
 
-    The parts are those that are declared to be of the network and of a step on it
-    (``ComponentSlot.pretrains``), and the prior of pre-training. All others of the clients, and
-    what an objective is tempered by, are what they are by default: nothing between server and
-    clients has begun.
+    The parts are those of the network and of a step on it (``ComponentSlot.pretrains``), and the
+    prior of pre-training. All others of the clients, and the temperature, are the defaults.
     """
     keys = configuration.keys
     method = [kind for kind in SLOTS if not (kind.pretrains or kind.server_only)]
@@ -105,8 +98,7 @@ def pretrain(run: FederationRun, initial: Posterior) -> Posterior:
     """Train a posterior on the first node, until it stops getting better; return the best epoch's.
 
     To the node it is a client like any other, with a partition id beyond those of the federation
-    and an epoch for a round, so its bits depend on the seed alone and its optimizer goes on from
-    epoch to epoch.
+    and an epoch for a round: its bits depend on the seed alone, and its optimizer goes on.
 
     Raises:
         ConfigurationError: The node has data of its own, or there are not enough images.

@@ -235,10 +235,11 @@ class FederationRun(RunSupport):
         problem, learnt = "", False
         bad = max(metrics.get(f"{of}{NOT_FINITE}", 0.0) for of in ("", VALIDATION))
         accuracy = metrics.get("accuracy")
+        classifies = self.configuration.keys.task == "classification"
         if bad:
             problem = f"{bad:g} of the logits that the pool predicts are not finite"
         # A run that measures an attack may end where it guesses.
-        elif accuracy is not None and self._should_learn:
+        elif accuracy is not None and self.configuration.attack.idle and classifies:
             chance, best = 1.0 / self.data.dataset.num_classes, max(self._accuracies, default=0.0)
             if accuracy < chance + GUESSED * (1.0 - chance):
                 learnt = best > chance + LEARNT * (1.0 - chance)
@@ -255,11 +256,6 @@ class FederationRun(RunSupport):
             self.results.append_warning(f"{where}: {problem}{sent}")
         if accuracy is not None:
             self._accuracies.append(accuracy)
-
-    @property
-    def _should_learn(self) -> bool:
-        keys, attack = self.configuration.keys, self.configuration.attack
-        return attack.idle and keys.task == "classification"
 
     def begin(self, server_round: int) -> bool:
         """Account a round before it begins; return whether the privacy budget lets it.
@@ -281,7 +277,7 @@ class FederationRun(RunSupport):
 
         Args:
             release: The word for a round of a closing's sums that is about to begin.
-            closing_rounds: The rounds of a closing that is to come.
+            closing_rounds: How many rounds a closing that is to come may have.
         """
         path, anew = self.results.path, self.federation.noise_anew
         begun = [*privacy.read_begun_sums(path), *filter(None, [release])]
