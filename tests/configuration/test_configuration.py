@@ -123,7 +123,8 @@ strategy="pvi" attack="noise" attackers=1 | prior 'cavity' | attack 'noise' | at
 strategy="pvi" prior="fixed" | prior 'fixed' | allowed: prior cavity
 strategy="pvi" inference="mc-dropout" | inference 'mc-dropout' | flipout
 prior="cavity" | prior 'cavity' | pooling factor-changes
-pretrain-prior="cavity" | pretrain-prior 'cavity'
+pretrain-prior="cavity" | pretrain-prior 'cavity' | allowed: fixed, flat
+strategy="pvi" personalization="distillation" personal-prior="cavity" | personal-prior 'cavity'
 """
 
 

@@ -320,12 +320,6 @@ def test_the_remedy_of_one_cpu_for_all_is_one(monkeypatch: pytest.MonkeyPatch) -
     assert process.threads == 1
 
 
-def test_they_stand_in_the_record_and_are_not_sent() -> None:
-    configuration = resolve({**DECIDES["distillation"], "server-threads": 2})
-    assert configuration.values["server-threads"] == 2
-    assert "server-threads" not in configuration.for_clients()
-
-
 def test_a_student_that_comes_away_from_its_targets_is_told_once() -> None:
     said: list[str] = []
     warnings = Warnings(said.append)
