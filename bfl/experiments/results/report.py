@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy.typing as npt
+
 import bfl
 from bfl.closing.heads import AFTER, BEFORE
 from bfl.evaluation.metrics import higher_is_better, metrics
@@ -24,7 +26,7 @@ from bfl.experiments.results.environment import describe_times
 from bfl.experiments.results.figures import figures, style
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.summary import BEFORE_CLOSING
-from bfl.experiments.results.table import ABSENT, auroc, tabulated, three_digits
+from bfl.experiments.results.table import ABSENT, tabulated, three_digits
 from bfl.federation.client_metrics import TEST_EXAMPLES
 from bfl.texts import counted, few
 
@@ -260,7 +262,7 @@ def _how_sure(run: _Run) -> str:
         )
         if not wrong.any() or wrong.all():
             return f"{calibrated}."
-        area = auroc(uncertainties.create("predictive-entropy").measure(predictions), wrong)
+        area = _auroc(wrong, uncertainties.create("predictive-entropy").measure(predictions))
         return (
             f"{calibrated}; it is less certain of an error than of a hit in {_percent(area)}"
             f"{_held_back(run)}."
@@ -270,6 +272,12 @@ def _how_sure(run: _Run) -> str:
         hits = f"Its intervals of 90 % hold {_percent(coverage)} of the true numbers{known}"
         return f"{hits}{_held_back(run)}."
     return "Nothing is known of its calibration on test data."
+
+
+def _auroc(positive: npt.ArrayLike, scores: npt.ArrayLike) -> float:
+    from sklearn.metrics import roc_auc_score  # whose import takes seconds
+
+    return float(roc_auc_score(positive, scores))
 
 
 def _held_back(run: _Run) -> str:
@@ -331,7 +339,7 @@ def _cards(run: _Run) -> list[dict[str, Any]]:
         add_share(f"sensitivity: {positive}", n1, right1)
         add_share(f"specificity: {negative}", n0, right0)
         predictions, labels = run.classes
-        area = auroc(predictions.mean_probability[:, 1], labels == 1)
+        area = _auroc(labels == 1, predictions.mean_probability[:, 1])
         # Hanley and McNeil (1982), Eqs. 1 and 2.
         both = (n1 - 1) * (area / (2 - area) - area**2)
         both += (n0 - 1) * (2 * area**2 / (1 + area) - area**2)

@@ -9,8 +9,6 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 from rich.console import Console
 from rich.measure import Measurement
 from rich.progress import (
@@ -70,19 +68,6 @@ def three_digits(value: Any) -> str:
     if abs(number) >= 1000.0:
         return f"{number:,.0f}" if abs(number) < 1e7 else f"{number:.2e}"
     return f"{number:#.3g}".rstrip(".") if number == 0.0 or abs(number) >= 1e-4 else f"{number:.2e}"
-
-
-def auroc(scores: npt.ArrayLike, positive: npt.ArrayLike) -> float:
-    """Return the probability that a positive has a higher score (N,) than a negative, ties halved.
-
-    Source: Hanley and McNeil (1982); as scikit-learn's, whose import takes seconds.
-    """
-    _, of_value, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[of_value]
-    chosen = np.asarray(positive, np.bool_)
-    ones = int(chosen.sum())
-    above = ranks[chosen].sum() - ones * (ones + 1) / 2
-    return float(above / (ones * (chosen.size - ones)))
 
 
 def tabulated(

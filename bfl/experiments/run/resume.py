@@ -67,8 +67,7 @@ class Checkpoints:
 
     def latest(self) -> Checkpoint | None:
         """Return the latest valid checkpoint, if any; DataError if it has no posterior."""
-        found = self._snapshots.latest()
-        if found is None:
+        if (found := self._snapshots.latest()) is None:
             return None
         server_round, arrays = found
         try:
@@ -109,12 +108,11 @@ def open_run(
     keys = configuration.keys
     folder = RunFolder.named(keys.output_dir, name)
     with locked(folder.path):
+        checkpoint = None
         if not keys.resume or not folder.holds(run_folder.CONFIG):
             values = in_sections(configuration.values)
-            plugins = [plugin for plugin in keys.plugins.split(", ") if plugin]
-            described = {**environment, "plugins": plugins}
+            described = {**environment, "plugins": [p for p in keys.plugins.split(", ") if p]}
             RunFolder.create(keys.output_dir, name, values, described, configuration.given)
-            checkpoint = None
         else:
             # All checks come before the first write.
             changed = _refuse_changes(folder, configuration)
@@ -163,14 +161,13 @@ def check_output(configuration: Configuration) -> None:
         raise ConfigurationError(
             f"the run's folder would be {folder.path}, which is a file; choose another name"
         )
-    if not folder.holds(run_folder.CONFIG):
-        return
-    if not keys.resume:
-        raise ConfigurationError(
-            f"{folder.path} holds another run; choose another name, overwrite it (--overwrite), or "
-            "go on with it (--resume, or resume=true)"
-        )
-    _refuse_changes(RunFolder.at(folder.path), configuration)
+    if folder.holds(run_folder.CONFIG):
+        if not keys.resume:
+            raise ConfigurationError(
+                f"{folder.path} holds another run; choose another name, overwrite it "
+                "(--overwrite), or go on with it (--resume, or resume=true)"
+            )
+        _refuse_changes(RunFolder.at(folder.path), configuration)
 
 
 def _refuse_changes(folder: RunFolder, configuration: Configuration) -> bool:
@@ -184,20 +181,19 @@ def _refuse_changes(folder: RunFolder, configuration: Configuration) -> bool:
         raise DataError(f"{where} is not the configuration of a run: it has no rounds")
     # A run begun with clients = 0 has recorded the number of clients.
     free = FREE_TO_CHANGE if now.get("clients") else FREE_TO_CHANGE | {"clients"}
-    keys = [key for key in {**saved, **now} if key not in free]
     was = {**default_values(), **saved}
-    changed = [key for key in keys if was.get(key) != now.get(key)]
+    changed = [key for key in {**saved, **now} if key not in free and was.get(key) != now.get(key)]
     refused, hint = [key for key in changed if key not in keys_of_the_end()], ""
     if "rounds" in refused:
         # Read only if needed: damaged rounds fail their run, and must not refuse a whole study.
         made = max((entry["round"] for entry in folder.rounds()), default=1)
-        hint = f"; allowed: rounds of at least {made}"
         if configuration.schedule.depends_on_rounds():
             schedule = configuration.schedule.name
             hint = f"; allowed: rounds {was['rounds']}, on which schedule '{schedule}' depends"
-        elif configuration.keys.rounds >= made:
+        elif configuration.keys.rounds < made:
+            hint = f"; allowed: rounds of at least {made}"
+        else:
             refused.remove("rounds")  # nothing else in a round depends on it
-            hint = ""
     if refused:
         differences = (f"{key} was {was.get(key)!r} and is {now.get(key)!r}" for key in refused)
         raise ConfigurationError(

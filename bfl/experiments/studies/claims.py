@@ -26,6 +26,7 @@ from bfl.experiments.results.table import ABSENT, markdown_table
 from bfl.experiments.studies.results import rounded
 from bfl.experiments.studies.study import SEED, Choice, Claim, Study
 from bfl.experiments.studies.table import StudyTable, number_as_text
+from bfl.texts import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,6 +44,8 @@ CONFIDENCE = 0.95
 VERDICTS = {"found": 0, "contradicted": 1, "open": 6}
 """The verdicts, with the index of their colour in a forest plot."""
 
+AFTERWARDS = "declared after the runs"
+
 Sides = npt.NDArray[np.float64]
 
 
@@ -58,21 +61,17 @@ def seeds_that_carry(claims: int) -> int:
 
 def check_seeds(study: Study) -> None:
     """Raise ConfigurationError if a study's seeds cannot carry its claims, with how many can."""
-    if problem := _too_few(study, len(study.axes.get(SEED, ("",)))):
+    if problem := _too_few(study.tested_claims(), len(study.axes.get(SEED, ("",)))):
         raise ConfigurationError(
             f"claims of {study.source}: {problem}; give the axis 'seed' as many, declare fewer "
             "claims, or mark those that need no test with beforehand = false"
         )
 
 
-def _too_few(study: Study, seeds: int) -> str:
-    claims = study.tested_claims()
-    if not claims or seeds >= (needed := seeds_that_carry(claims)):
+def _too_few(tested: int, seeds: int) -> str:
+    if not tested or seeds >= (needed := seeds_that_carry(tested)):
         return ""
-    return (
-        f"{seeds} seed{'s' * (seeds != 1)} cannot carry {claims} claim{'s' * (claims != 1)}; "
-        f"{needed} can"
-    )
+    return f"{counted(seeds, 'seed')} cannot carry {counted(tested, 'claim')}; {needed} can"
 
 
 def claims(studies: Mapping[str, StudyTable]) -> pd.DataFrame:
@@ -88,18 +87,15 @@ def claims(studies: Mapping[str, StudyTable]) -> pd.DataFrame:
 
     found: list[dict[str, Any]] = []
     for name, table in studies.items():
-        rows = list(_rows(table))
+        rows, tested = list(_rows(table)), table.study.tested_claims()
         family = [row for row in rows if row["beforehand"]]
         raw = [p_value(row["differences"]) for row in family]
-        for row, p in zip(family, holm(raw, table.study.tested_claims()), strict=True):
+        for row, p in zip(family, holm(raw, tested), strict=True):
             row["p"] = p
         for row in rows:
-            row |= {"study": name, "verdict": "open", "reason": ""}
-            if not row["beforehand"]:
-                row["reason"] = "declared after the runs"
-            elif too_few := _too_few(table.study, row["seeds"]):
-                row["reason"] = too_few
-            elif row["p"] <= LEVEL:
+            reason = _too_few(tested, row["seeds"]) if row["beforehand"] else AFTERWARDS
+            row |= {"study": name, "verdict": "open", "reason": reason}
+            if not reason and row["p"] <= LEVEL:
                 row["verdict"] = "found" if row["differences"].mean() > 0 else "contradicted"
         found += rows
     columns = ("study", "metric", "claim", "published", "ours", "low", "high", "p", "seeds")
@@ -145,11 +141,10 @@ def p_value(differences: Sides) -> float:
 
 def _rows(table: StudyTable) -> Iterable[dict[str, Any]]:
     """Yield the claims as rows with ``differences``, positive where a claim holds."""
-    study, frame = table.study, table.results.frame
+    study, frame, cells = table.study, table.results.frame, table.study.cells()
     by_metric = {column.metric: column for column in study.columns}
-    cells = study.cells()
 
-    def comparable(pair: tuple[str, str]) -> bool:
+    def are_comparable(pair: tuple[str, str]) -> bool:
         """Return whether two runs have the same partition and test images, if both are known."""
         known = [frame.loc[list(pair), name] for name in ("partition-sha256", "test-sha256")]
         return all(mine == theirs for mine, theirs in known if mine and theirs)
@@ -161,7 +156,7 @@ def _rows(table: StudyTable) -> Iterable[dict[str, Any]]:
         for better, worse in claim.pairs(cells):
             one, other = table.seeds(better), table.seeds(worse)
             pairs = [(one[seed], other[seed]) for seed in one if seed in other]
-            pairs = list(filter(comparable, pairs))
+            pairs = list(filter(are_comparable, pairs))
             made = [[frame.loc[name].get("made-as") or name for name in pair] for pair in pairs]
             same = all(a == b for a, b in made)
             if not (one and other) or (pairs and same and last is column):
@@ -177,20 +172,18 @@ def _rows(table: StudyTable) -> Iterable[dict[str, Any]]:
                 if a in ours and b in theirs
             ]
             both = np.array(found, np.float64).reshape(-1, 2).T
-            low, mean, high = _interval(both)
             sign = 1.0 if column.higher_is_better else -1.0
             published = claim.published
             if published is None and study.published is not None:
-                first = study.published.entry(better.key, column.metric)[0]
-                second = study.published.entry(worse.key, column.metric)[0]
+                first, second = (
+                    study.published.entry(c.key, column.metric)[0] for c in (better, worse)
+                )
                 published = None if first is None or second is None else first - second
             yield {
                 "metric": column.heading,
                 "claim": _in_words(cells, claim, better, worse, last.heading),
                 "published": math.nan if published is None else published,
-                "ours": mean,
-                "low": low,
-                "high": high,
+                **dict(zip(("low", "ours", "high"), _interval(both), strict=True)),
                 "p": math.nan,
                 "seeds": both.shape[1],
                 "differences": _differences(sign * both),

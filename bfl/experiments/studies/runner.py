@@ -21,16 +21,11 @@ from bfl.configuration import resolve
 from bfl.configuration.pairs import Value
 from bfl.data.datasets import dataset_on_this_machine
 from bfl.errors import BflError, ConfigurationError, RunError
-from bfl.evaluation.evaluated_ensemble import of_a_posterior
-from bfl.evaluation.metrics import metric_names, metrics_by_task
 from bfl.evaluation.regression import ERROR
-from bfl.experiments.results.monitoring import VALIDATION
 from bfl.experiments.results.run_folder import CONFIG, METRICS, is_written_to
-from bfl.experiments.results.summary import BEFORE_CLOSING
 from bfl.experiments.results.table import cell
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.studies.claims import check_seeds
-from bfl.experiments.studies.columns import at_round, curve_of, rounds_to
 from bfl.experiments.studies.results import (
     FAILED,
     GIVEN,
@@ -44,8 +39,6 @@ from bfl.experiments.studies.results import (
 from bfl.experiments.studies.study import GIVEN_BY_THE_RUNNER, Run, Study
 from bfl.plugins import named_plugins
 from bfl.printing import console_of_lines
-
-GO_ON = "the same command continues from here"
 
 MACHINE_KEYS = sorted((FREE_TO_CHANGE - set(GIVEN_BY_THE_RUNNER)) | {"data-dir"})
 """Keys that --run-config may set for a study, as they do not affect its results."""
@@ -98,7 +91,7 @@ def make_study(
         check_seeds(study)
     # A dry run looks at a file that may be somebody else's: its plugins do not run.
     unchecked = dry_run and any(named_plugins(run.values) for run in opened.runs)
-    missing = [] if unchecked else check_runs(study, opened.runs, machine, data_needed=not dry_run)
+    missing = [] if unchecked else check_runs(opened.runs, machine, data_needed=not dry_run)
     if dry_run:
         for run in opened.runs:
             console.print(f"  {run.name}: {states.get(run.name, 'done')}")
@@ -121,7 +114,7 @@ def make_study(
             own = folder.run(run.name)
             if is_written_to(own.path):
                 ended = "another process is working on it"
-            elif why := _made(folder, run, machine, [*command, "run", *backend], verbose):
+            elif why := _make(folder, run, machine, [*command, "run", *backend], verbose):
                 ended = f"{FAILED}: {why}"
                 with suppress(RunError):  # where the folder cannot be written to
                     own.append_text(LOG, ended)
@@ -134,7 +127,7 @@ def make_study(
                 ended = "  ".join([*shown, f"({took})"])
             console.print(f"{number} {run.name}: {ended}", markup=False)
     except KeyboardInterrupt as interrupt:
-        interrupt.add_note(GO_ON)
+        interrupt.add_note("the same command continues from here")
         raise
     finally:
         write_results(folder, replace(opened, patterns=()).results)
@@ -148,6 +141,42 @@ def make_study(
             f"{folder.runs}); the same command tries them again"
         )
         raise RunError("\n".join([head, *(f"{name}: {why}" for name, why in failed.items())]))
+
+
+def check_runs(
+    runs: Iterable[Run], machine: Mapping[str, Value], *, data_needed: bool
+) -> list[str]:
+    """Return which data of some runs are missing, unless they are needed.
+
+    Raises:
+        ConfigurationError: Some runs are refused, in one line for each reason with its runs.
+    """
+    reasons: dict[str, list[str]] = {}
+    missing: dict[str, None] = {}
+    for run in runs:
+        values: dict[str, Any] = {**run.values, **machine}
+        dataset, data_dir = str(values.get("dataset", "")), str(values.get("data-dir", ""))
+        try:
+            if dataset:
+                resolve({"dataset": dataset, "data-dir": data_dir})
+            if dataset and not dataset_on_this_machine(dataset, data_dir):
+                missing[f"dataset '{dataset}': not on this machine; it comes from the hub"] = None
+        except ConfigurationError as error:
+            missing[str(error)] = None
+        try:
+            clients = run.configuration.keys.clients
+            resolve({**values, "clients": clients}, check_data=data_needed)
+        except BflError as error:
+            for line in str(error).splitlines():
+                reasons.setdefault(line, []).append(run.name)
+    if reasons:
+        raise ConfigurationError(
+            "\n".join(
+                f"{reason} (run {names[0]}{f' and {len(names) - 1} more' if names[1:] else ''})"
+                for reason, names in reasons.items()
+            )
+        )
+    return list(missing)
 
 
 def begin(folder: StudyFolder, study: Study) -> None:
@@ -174,7 +203,7 @@ def _inline(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _made(
+def _make(
     folder: StudyFolder,
     run: Run,
     machine: Mapping[str, Value],
@@ -195,13 +224,9 @@ def _made(
     except RunError as error:
         return str(error)
     # `bfl run` closes where nobody names a closing; a study's run where its file says so.
-    place = {
-        **machine,
-        "output-dir": str(own.path.parent.absolute()),
-        "name": run.name,
-        "closing": run.configuration.values["closing"],
-    }
-    pairs = tomli_w.dumps(place).replace("\n", " ")
+    closing = run.configuration.values["closing"]
+    place = {"output-dir": str(own.path.parent.absolute()), "name": run.name, "closing": closing}
+    pairs = tomli_w.dumps({**machine, **place}).replace("\n", " ")
     arguments = [*command, "--run-config", str(given), "--run-config", pairs, "--resume"]
     with log.open("ab") as stream:
         begins = stream.tell()
@@ -223,62 +248,3 @@ def _made(
     reasons = [line for line in lines if re.match("refused|failed|error", line)]
     cause = signal.Signals(-code).name if code < 0 else f"status {code}"
     return [f"the run's process has ended ({cause})", *reasons][-1]
-
-
-def check_runs(
-    study: Study, runs: Iterable[Run], machine: Mapping[str, Value], *, data_needed: bool
-) -> list[str]:
-    """Check runs and the study's columns; return what data are missing, unless they are refused.
-
-    Raises:
-        ConfigurationError: Some runs are refused, in one line for each reason with its runs.
-    """
-    reasons: dict[str, list[str]] = {}
-    missing: dict[str, None] = {}
-    configurations = {}
-    for run in runs:
-        values: dict[str, Any] = {**run.values, **machine}
-        dataset, data_dir = str(values.get("dataset", "")), str(values.get("data-dir", ""))
-        try:
-            if dataset:
-                resolve({"dataset": dataset, "data-dir": data_dir})
-            if dataset and not dataset_on_this_machine(dataset, data_dir):
-                missing[f"dataset '{dataset}': not on this machine; it comes from the hub"] = None
-        except ConfigurationError as error:
-            missing[str(error)] = None
-        try:
-            configurations[run.name] = run.configuration
-            clients = run.configuration.keys.clients
-            resolve({**values, "clients": clients}, check_data=data_needed)
-        except BflError as error:
-            for line in str(error).splitlines():
-                reasons.setdefault(line, []).append(run.name)
-    if reasons:
-        raise ConfigurationError(
-            "\n".join(
-                f"{reason} (run {names[0]}{f' and {len(names) - 1} more' if names[1:] else ''})"
-                for reason, names in reasons.items()
-            )
-        )
-    tasks = sorted({configuration.keys.task for configuration in configurations.values()})
-    allowed = {name for task in tasks for name in metrics_by_task()[task]}
-    for column in study.columns:
-        reached = rounds_to(column.metric)
-        name = of_a_posterior(column.metric).removeprefix(BEFORE_CLOSING)
-        name = reached[0] if reached else curve_of(name)
-        if tasks and name in metric_names() and name not in allowed:
-            raise ConfigurationError(
-                f"columns: metric is '{column.metric}', which no run of task {' or '.join(tasks)} "
-                f"has; allowed: what is made of {', '.join(sorted(allowed))} ({study.source})"
-            )
-        at = None if column.metric.startswith(VALIDATION) else at_round(column.metric)
-        number = at[1] if at and "rounds" not in study.scale else 0
-        for run_name, configuration in configurations.items() if number else ():
-            keys = configuration.keys
-            if number > keys.rounds or not keys.evaluate_every or number % keys.evaluate_every:
-                raise ConfigurationError(
-                    f"columns: metric is '{column.metric}', and {run_name} does not evaluate round "
-                    f"{number}; allowed: a multiple of evaluate-every ({keys.evaluate_every}) up "
-                    f"to rounds ({keys.rounds}) ({study.source})"
-                )
-    return list(missing)

@@ -17,7 +17,6 @@ from bfl.experiments.results.figures import register_figure, style
 from bfl.experiments.results.figures.style import COLORS, FAINT, INK
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.summary import BY, METRICS, QUANTILES, Examples, read_examples
-from bfl.experiments.results.table import auroc
 from bfl.texts import counted
 
 if TYPE_CHECKING:
@@ -175,6 +174,7 @@ def uncertainty_of_errors(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
         probability).
     """
     from matplotlib.ticker import MaxNLocator
+    from sklearn.metrics import roc_auc_score
 
     predictions, labels = folder.predictions()
     wrong = predictions.predicted != labels
@@ -192,7 +192,7 @@ def uncertainty_of_errors(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
             axes.hist(values[chosen], histtype="step", label=f"{what} ({count:,})", **bars)
         title = "only errors" if wrong.any() else "no errors"
         if wrong.any() and not wrong.all():
-            title = f"AUROC {auroc(values, wrong):.3f}"
+            title = f"AUROC {roc_auc_score(wrong, values):.3f}"
         axes.set_title(title, loc="right")
         axes.set_xlabel(uncertainty.name.replace("-", " "))
         axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
