@@ -49,7 +49,6 @@ def package_version(package: str) -> str | None:
 
 
 def _processor() -> dict[str, str]:
-    """Return the name, family and vector instructions of the first processor."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:

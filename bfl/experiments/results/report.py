@@ -94,7 +94,6 @@ class Section:
 
 @cache
 def _glossary() -> dict[str, str]:
-    """Return the first sentence on each word of the glossary; NAME in a word is any name."""
     registered = (metrics, uncertainties)
     found = {n: registry.get(n).summary() for registry in registered for n in registry.names()}
     entries = re.findall(

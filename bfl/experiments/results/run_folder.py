@@ -213,7 +213,6 @@ class Files:
 
 
 def _open_to_append(path: Path) -> io.BufferedWriter:
-    """Open a file of the folder, made if it is missing; a link out of the folder is refused."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
     return os.fdopen(os.open(path, flags, PRIVATE_FILE), "ab")
 
@@ -346,7 +345,6 @@ class RunFolder(Files):
         return [name for name in FINAL_RESULTS if self.holds(name)]
 
     def _drop_final_results(self) -> None:
-        """Remove the final results, their figures and their warnings."""
         sections = {name.partition(":")[2] for name in FINAL_RESULTS}
         with self.writing(METRICS):
             for name in (*(name for name in FINAL_RESULTS if ":" not in name), REPORT):

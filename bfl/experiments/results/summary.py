@@ -37,8 +37,7 @@ from bfl.posteriors import Manifest, Posterior
 
 Numbers = npt.NDArray[np.float64]
 
-Curves = Mapping[str, Mapping[str, RetentionCurve]]
-"""Retention curves by metric and uncertainty."""
+Curves = Mapping[str, Mapping[str, RetentionCurve]]  # by metric and uncertainty
 
 RANDOM = "random"
 """Name of the random order among the uncertainties of ``run.json:retention``."""
@@ -53,15 +52,12 @@ def retention_curves(
     labels: npt.ArrayLike,
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, dict[str, RetentionCurve]]:
-    """Return the retention curve of each metric by each uncertainty with ``retention = True``.
+    """Return ``curves[metric][uncertainty]`` of the uncertainties with ``retention = True``.
 
-    Args:
-        predictions: The predictions for N examples.
-        labels: (N,) true classes, integers in [0, C).
-        settings: The configuration, from which each component takes its keys.
+    ``labels`` are true classes (N,), integers in [0, C), or targets; of ``settings``, the
+    configuration, each component takes its keys.
 
-    Returns:
-        ``curves[metric][uncertainty]``; see Fischer et al. (2024), section 3.3 and Fig. 2.
+    Source: Fischer et al. (2024), section 3.3 and Fig. 2.
     """
     retained, ranks = _ranked(predictions, labels, settings)
     return {
@@ -178,7 +174,6 @@ def write_ensemble(
 
 
 def _on_grid(curves: Curves) -> dict[str, Any]:
-    """Return the section ``retention``: the grid and ``curves[metric][uncertainty]``."""
     return {
         "fraction": GRID.tolist(),
         "curves": {
@@ -197,8 +192,7 @@ BY = "predictive-entropy"
 EXAMPLE = "example-"
 """Prefix of the arrays of these images in ``predictions.npz``."""
 
-MOST = 8
-"""The most images of each kind."""
+MOST = 8  # images of each kind
 
 
 @dataclass(frozen=True)
@@ -265,9 +259,6 @@ OF_FOREIGN = "ood-"
 
 QUANTILES = np.linspace(0.0, 1.0, 201)
 
-ByStrength = Mapping[str, Sequence[Predictions]]
-"""Predictions for images by corruption, at strengths 0 to 5; at 0 the images are unchanged."""
-
 Shown = Mapping[str, Predictions]
 """Predictions for the same images, by the prefix of their uncertainties' names."""
 
@@ -280,8 +271,11 @@ def predicted_by_strength(
     images: Images,
     clean: Predictions,
     predict: Callable[[Images], Predictions],
-) -> ByStrength:
-    """Return the predictions for uint8 images (N, H, W, C) under each corruption."""
+) -> dict[str, list[Predictions]]:
+    """Return predictions for uint8 images (N, H, W, C) by corruption, at strengths 0 to 5.
+
+    At 0 the images are unchanged.
+    """
     return {
         name: [clean, *(predict(corrupted(images, name, strength)) for strength in STRENGTHS)]
         for name in names
@@ -289,10 +283,10 @@ def predicted_by_strength(
 
 
 def by_strength(
-    shown: ByStrength, labels: npt.ArrayLike, settings: Mapping[str, Any]
+    shown: Mapping[str, Sequence[Predictions]], labels: npt.ArrayLike, settings: Mapping[str, Any]
 ) -> dict[str, dict[str, list[float]]]:
     """Return ``found[corruption][metric]``: a list at strengths 0 to 5, by labels (N,)."""
-    found: dict[str, dict[str, list[float]]] = {}
+    found = {}
     for corruption, by_level in shown.items():
         rows = [evaluate(predictions, labels, settings) for predictions in by_level]
         found[corruption] = {name: [row[name] for row in rows] for name in METRICS}
@@ -350,10 +344,8 @@ def evaluated_foreign(
             "uncertainties": {by: detection(inside[by], outside[by]) for by in inside},
             "quantiles": np.quantile(outside[score], QUANTILES).tolist(),
         }
-    if not sources:
-        return {}
-    test_quantiles = np.quantile(inside[score], QUANTILES).tolist()
-    return {"score": score, "test": test_quantiles, "sources": sources}
+    of_test = np.quantile(inside[score], QUANTILES).tolist()
+    return {"score": score, "test": of_test, "sources": sources} if sources else {}
 
 
 def numbers_of_foreign(content: Mapping[str, Any]) -> dict[str, float]:

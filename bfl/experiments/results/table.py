@@ -140,7 +140,6 @@ def metrics_table(metrics: Mapping[str, float], samples: int | None = None) -> T
 
 
 def _header(key: str) -> str:
-    """Return a key, with an arrow towards the better side if it is a metric or a curve's area."""
     arrow = {True: " ↑", False: " ↓", None: ""}[higher_is_better(key)]
     return f"{key}{arrow}"
 

@@ -66,8 +66,7 @@ class EvaluationNetwork:
 class Evaluator:
     """Evaluator of posteriors on the test set, and on the server's own images if they have labels.
 
-    If clients keep personal heads (``shared``), it has the shared parameters only, and does not
-    evaluate.
+    If clients keep personal heads, it has the shared parameters only, and does not evaluate.
     """
 
     def __init__(
@@ -79,11 +78,8 @@ class Evaluator:
         server_data: ServerData | None = None,
     ) -> None:
         built = network or EvaluationNetwork.of(configuration, dataset)
-        self.configuration = configuration
-        self.dataset = dataset
-        self.server_data = server_data
-        self.initial = built.initial
-        self.manifest = built.manifest
+        self.configuration, self.dataset, self.server_data = configuration, dataset, server_data
+        self.initial, self.manifest = built.initial, built.manifest
         self.predictor = built.predictor
         keys = configuration.keys
         self.foreign = tuple(
@@ -99,15 +95,10 @@ class Evaluator:
         images: Images | None = None,
         closed: Closed | None = None,
     ) -> Predictions:
-        """Return the predictions of M samples for the test set, or for other images.
+        """Return the predictions of some samples for the test set, or for ``images`` (N, H, W, C).
 
-        If the run evaluates at the posterior's mean (``evaluate-at``), M is 1.
-
-        Args:
-            samples: M.
-            purpose: Keys the draws besides the seed: the round, or ``"final"``.
-            images: Images (N, H, W, C) in place of the test set's.
-            closed: The result of the closing round of the posterior's network.
+        If the run evaluates at the posterior's mean (``evaluate-at``), there is one sample. The
+        round, or ``"final"``, is the ``purpose``, which keys the draws besides the seed.
         """
         shown = self.dataset.test_images if images is None else images
         if closed:

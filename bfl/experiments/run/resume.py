@@ -209,7 +209,6 @@ def _refuse_other_data(
     partition: Mapping[str, Any],
     checkpoint: Checkpoint | None,
 ) -> None:
-    """Raise if data, or the positions that clients or the server have, are not the run's."""
     recorded = folder.read_json(run_folder.DATA, data)
     digests = {
         f"{what} data": (recorded.get(what), data.get(what)) for what in sorted({*recorded, *data})
@@ -237,7 +236,6 @@ def _refuse_other_data(
 
 
 def _refuse_loss(folder: RunFolder, checkpoint: Checkpoint | None) -> None:
-    """Raise if a resume would lose results, or lacks rounds that it would not repeat."""
     last = checkpoint.server_round if checkpoint else 0
     made = {entry["round"] for entry in folder.rounds()}
     problem = ""

@@ -71,11 +71,8 @@ def agree_on_clients(
 ) -> tuple[int, Values]:
     """Return the number of clients, and the run configuration with it.
 
-    Args:
-        num_supernodes: ``--num-supernodes``, which is one number with the key ``clients``.
-        overrides: The run configuration as it was given.
-        defaults: The app's default configuration.
-        in_the_data: Returns the number if neither is given; 0: ``DEFAULT_SUPERNODES``.
+    ``--num-supernodes`` and the key ``clients`` are one number; if neither is given, it is that
+    ``in_the_data``, or ``DEFAULT_SUPERNODES``.
     """
     merged = dict(overrides)
     configured = overrides.get("clients", defaults.get("clients", 0))
@@ -113,11 +110,10 @@ def names_clients(configuration: Configuration) -> bool:
 def with_closing(
     app: FlowerApp, overrides: Mapping[str, Any], say: Callable[..., None] = say
 ) -> Values:
-    """Return the run configuration with the closing of a run for which nobody names one.
+    """Return the run configuration with the default closing, if nobody names one.
 
-    That is ``DEFAULT_CLOSING``, or that of numbers; where it cannot be there is none, and a line
-    says why. A run that is resumed keeps its own. Studies, and apps with clients of their own,
-    close where they say so.
+    Where it cannot be there is none, and a line says why. A run that is resumed keeps its own.
+    Studies, and apps with clients of their own, close where they say so.
     """
     if app.client != FlowerApp.own().client:
         return dict(overrides)

@@ -140,7 +140,6 @@ def p_value(differences: Sides) -> float:
 
 
 def _rows(table: StudyTable) -> Iterable[dict[str, Any]]:
-    """Yield the claims as rows with ``differences``, positive where a claim holds."""
     study, frame, cells = table.study, table.results.frame, table.study.cells()
     by_metric = {column.metric: column for column in study.columns}
 
@@ -203,7 +202,6 @@ def _differences(sides: Sides) -> Sides:
 
 
 def _interval(both: Sides) -> tuple[float, float, float]:
-    """Return the lower end, mean and upper end of the t interval of paired differences."""
     from scipy import stats
 
     if not both.size or not np.isfinite(both).all():
@@ -219,7 +217,6 @@ def _interval(both: Sides) -> tuple[float, float, float]:
 def _in_words(
     cells: Sequence[Choice], claim: Claim, better: Choice, worse: Choice, than: str
 ) -> str:
-    """Return a claim as ``where: A > B``, without the labels of all lines."""
     differing = [name for name in claim.worse if better.labels[name] != worse.labels[name]]
     one, other = (" ".join(map(c.label_with_column, differing)) for c in (better, worse))
     shared = [

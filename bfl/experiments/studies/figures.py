@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -92,31 +92,32 @@ class Overlay:
         fewer = f"{' or '.join(map(str, counts))} of {len(self.seeds)} seeds"
         return f"{name} ({fewer})" if name else fewer
 
-    def lines(self) -> Iterator[tuple[Choice, dict[str, Any]]]:
-        """Yield the rows, each with the style of its line."""
-        for index, row in enumerate(self.rows):
-            yield row, {**style.look_of(index), "label": self.row_name(row)}
+    def lines(self) -> list[tuple[Choice, dict[str, Any]]]:
+        """Return the rows, each with the style of its line."""
+        rows = enumerate(self.rows)
+        return [(row, {**style.look_of(at), "label": self.row_name(row)}) for at, row in rows]
 
     def draw_curves(
-        self, axes: Axes, curves: pd.DataFrame, look: Mapping[str, Any], highest: float
+        self, axes: Axes, runs: Sequence[str], curves: pd.DataFrame, share: bool, **look: Any
     ) -> None:
-        """Draw the mean curve of several seeds and its band, of numbers from 0 to ``highest``.
+        """Draw the mean curve of runs and its band, of numbers of at least 0, or of shares.
 
         Only abscissas of all curves are drawn, as the mean would have a step where one ends.
         """
-        known = curves.dropna(axis="columns", how="all").dropna()
+        of_runs = curves[[run for run in runs if run in curves]]
+        known = of_runs.dropna(axis="columns", how="all").dropna()
         if not len(known):
             return
-        values = [
-            mean_and_spread(of_seeds, self.opened.study.spread) for of_seeds in known.to_numpy()
-        ]
+        spread_of = self.opened.study.spread
+        values = [mean_and_spread(of_seeds, spread_of) for of_seeds in known.to_numpy()]
         mean, spread = np.array(values, dtype=np.float64).T
         axes.plot(known.index, mean, marker="o" if len(mean) <= 10 else "", markersize=3.0, **look)
-        low, high = np.maximum(mean - spread, 0.0), np.minimum(mean + spread, highest)
+        low, high = np.maximum(mean - spread, 0.0), mean + spread
+        high = np.minimum(high, 1.0) if share else high
         axes.fill_between(known.index, low, high, color=look["color"], alpha=0.18, linewidth=0.0)
 
     def spread_in_words(self) -> str:
-        """Return what bands and bars are; empty where each line is of one run."""
+        """Return what bands and bars are; empty if each line is of one run."""
         several = any(n > 1 for n in Counter(run.cell.key for run in self.drawn).values())
         return f"± {self.opened.study.spread.replace('-', ' ')} over the seeds" if several else ""
 
@@ -199,8 +200,7 @@ def drawings(opened: OpenedStudy) -> Iterator[tuple[str, MatplotlibFigure, str]]
                 yield spec.name, figure, overlay.caption(names)
 
 
-Drawn = tuple["MatplotlibFigure | None", Sequence[str]]
-"""A figure, if a run has its numbers, and the names of these."""
+Drawn = tuple["MatplotlibFigure | None", Sequence[str]]  # of these numbers, if a run has them
 
 
 def _learning_curves(overlay: Overlay, spec: Figure) -> Drawn:
@@ -216,9 +216,8 @@ def _learning_curves(overlay: Overlay, spec: Figure) -> Drawn:
             label = f"{look['label']}, ensemble".removeprefix(", ")
             thin = {**look, "linewidth": 0.7, "label": label}
             for name, curve in curves.items():
-                of_runs = curve[[run for run in runs if run in curve]]
                 line = look if name == spec.metric else thin
-                overlay.draw_curves(axes, of_runs, line, 1.0 if shares else np.inf)
+                overlay.draw_curves(axes, runs, curve, shares, **line)
         axes.set_xlabel("round")
         # Typical values of evaluate-every.
         style.whole_numbers(axes.xaxis, nbins=6, steps=[1, 2, 5, 10])
@@ -245,8 +244,7 @@ def _retention_curves(overlay: Overlay, spec: Figure) -> Drawn:
     for (by, curves), line in zip(named.items(), grid, strict=True):
         for panel, axes in zip(overlay.panels, line, strict=True):
             for row, look in overlay.lines():
-                of_runs = curves[[run for run in overlay.runs(row, panel) if run in curves]]
-                overlay.draw_curves(axes, of_runs, look, 1.0)
+                overlay.draw_curves(axes, overlay.runs(row, panel), curves, True, **look)
             axes.set_xlim(0.0, 1.0)
             style.percent_axis(axes.xaxis, axes.yaxis)
         line[0].set_ylabel(f"accuracy (%)\nby {by.replace('-', ' ')}")

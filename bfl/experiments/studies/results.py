@@ -271,9 +271,6 @@ def open_study(
         output: The parent of the study's folder, for a file.
         only: Selects the runs whose name contains or matches one of these; empty: all runs.
         results: Folders with further results; empty: the one of the file's checkout.
-
-    Raises:
-        ConfigurationError: The study, a named run or a folder does not exist.
     """
     if path.suffix == ".toml" or not path.is_dir():
         own = own_folder()  # names are found from any working directory

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -21,11 +21,15 @@ from bfl.configuration import resolve
 from bfl.configuration.pairs import Value
 from bfl.data.datasets import dataset_on_this_machine
 from bfl.errors import BflError, ConfigurationError, RunError
+from bfl.evaluation.evaluated_ensemble import of_a_posterior
+from bfl.evaluation.metrics import metric_names, metrics_by_task
 from bfl.evaluation.regression import ERROR
 from bfl.experiments.results.run_folder import CONFIG, METRICS, is_written_to
+from bfl.experiments.results.summary import BEFORE_CLOSING
 from bfl.experiments.results.table import cell
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.studies.claims import check_seeds
+from bfl.experiments.studies.columns import curve_of, rounds_to
 from bfl.experiments.studies.results import (
     FAILED,
     GIVEN,
@@ -91,7 +95,7 @@ def make_study(
         check_seeds(study)
     # A dry run looks at a file that may be somebody else's: its plugins do not run.
     unchecked = dry_run and any(named_plugins(run.values) for run in opened.runs)
-    missing = [] if unchecked else check_runs(opened.runs, machine, data_needed=not dry_run)
+    missing = [] if unchecked else check_runs(opened, machine, data_needed=not dry_run)
     if dry_run:
         for run in opened.runs:
             console.print(f"  {run.name}: {states.get(run.name, 'done')}")
@@ -144,16 +148,17 @@ def make_study(
 
 
 def check_runs(
-    runs: Iterable[Run], machine: Mapping[str, Value], *, data_needed: bool
+    opened: OpenedStudy, machine: Mapping[str, Value], *, data_needed: bool
 ) -> list[str]:
-    """Return which data of some runs are missing, unless they are needed.
+    """Return which data of a study's selected runs are missing, unless they are needed.
 
     Raises:
-        ConfigurationError: Some runs are refused, in one line for each reason with its runs.
+        ConfigurationError: Some runs are refused, in one line for each reason with its runs; or no
+            run has the task of a column's metric.
     """
     reasons: dict[str, list[str]] = {}
     missing: dict[str, None] = {}
-    for run in runs:
+    for run in opened.runs:
         values: dict[str, Any] = {**run.values, **machine}
         dataset, data_dir = str(values.get("dataset", "")), str(values.get("data-dir", ""))
         try:
@@ -176,6 +181,16 @@ def check_runs(
                 for reason, names in reasons.items()
             )
         )
+    tasks = {run.configuration.keys.task for run in opened.runs}
+    allowed = {name for task in tasks for name in metrics_by_task()[task]}
+    for column in opened.study.columns:
+        name = of_a_posterior(column.metric).removeprefix(BEFORE_CLOSING)
+        name = (rounds_to(name) or (curve_of(name),))[0]
+        if name in metric_names() and name not in allowed:
+            raise ConfigurationError(
+                f"columns: metric is '{column.metric}', which no run of task {' or '.join(tasks)} "
+                f"has; allowed: what is made of {', '.join(sorted(allowed))}"
+            )
     return list(missing)
 
 
@@ -194,7 +209,6 @@ def begin(folder: StudyFolder, study: Study) -> None:
 
 
 def _inline(value: Any) -> str:
-    """Return a value as TOML in one line."""
     if isinstance(value, Mapping):
         pairs = (f"{json.dumps(key)} = {_inline(each)}" for key, each in value.items())
         return f"{{ {', '.join(pairs)} }}"
@@ -210,7 +224,6 @@ def _make(
     command: Sequence[str],
     verbose: bool,
 ) -> str:
-    """Make or resume a run in a process of its own; return why it has failed, if it has."""
     own = folder.run(run.name)
     given, log = own.path / GIVEN, own.path / LOG
     values = tomli_w.dumps(dict(run.values)).encode()

@@ -327,7 +327,6 @@ class Claim(BaseModel):
 
 
 def _combinations(tables: Any) -> Any:
-    """Return a claim for each combination of the listed metrics and labels of tables."""
     if not (isinstance(tables, list) and all(isinstance(table, Mapping) for table in tables)):
         return tables
 
@@ -553,7 +552,6 @@ def _choice(given: Any, where: str, problems: list[str], axis: str = "") -> Choi
 
 
 def _part(axis: str, label: str, named: bool) -> str:
-    """Return a label as a part of a run's name; a number is preceded by its axis's name."""
     part = slug(label)
     return part if named and not part[:1].isdigit() else f"{slug(axis)}-{part}"
 

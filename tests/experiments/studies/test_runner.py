@@ -202,6 +202,7 @@ REFUSED = [
     ("rounds = 4", "rounds = 0", "rounds is 0"),
     ('"nwa"', HEADS, "shared"),
     ("rounds =", 'dataset = "npz:x.npz"\nrounds =', "x.npz"),
+    ('"negative-log-likelihood"', '"rounds-to-macro-f1-0.5"', "macro-f1"),
     ('file = "published.csv"', 'file = "published.csv"' + CLAIM, "2 claims; 7 can"),
 ]
 OPTIONS = [

@@ -148,7 +148,6 @@ def retention_curves(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
 
 
 def _draw_retention(axes: Axes, fraction: Any, curves: Mapping[str, Any]) -> float:
-    """Draw curves by uncertainty, and return their value for all data."""
     base = 0.0
     for index, (by, curve) in enumerate(curves.items()):
         label = f"{by.replace('-', ' ')} (area {curve['area']:.4f})"

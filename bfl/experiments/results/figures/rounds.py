@@ -257,7 +257,6 @@ def measured_by_clients(folder: RunFolder) -> tuple[list[int], list[int], dict[s
 def _draw_clients(
     axes: Axes, rounds: list[int], clients: list[int], values: Numbers, names: Sequence[str]
 ) -> None:
-    """Draw clients' curves by round; of many clients the median, 5 to 95 %, and the range."""
     known = np.isfinite(values)
     at, columns = np.array(rounds)[known.any(axis=1)], np.flatnonzero(known.any(axis=0))
     look: dict[str, Any] = {"marker": "o" if len(at) <= FEW_ROUNDS else "", "markersize": 3.0}

@@ -165,7 +165,6 @@ def wrapped(text: str, width: float) -> str:
 
 @cache
 def _characters() -> frozenset[str]:
-    """Return the characters of the figures' font, which draws boxes for others."""
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
     return frozenset(map(chr, get_font(findfont(FontProperties("DejaVu Sans"))).get_charmap()))
