@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bfl.activity import spoke
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -55,6 +57,7 @@ class _Lasting(io.TextIOWrapper):
 
     def write(self, text: str) -> int:
         self._unless_gone(lambda: super(_Lasting, self).write(text))
+        spoke()
         return len(text)
 
     def flush(self) -> None:

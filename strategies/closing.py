@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from bfl.activity import doing
 from bfl.closing import base
 from bfl.closing.base import Array, Known, Sizes, SumsRound, schedule
 from bfl.errors import ConfigurationError, RunError
@@ -80,6 +81,7 @@ def close(
             vectors=VECTORS if any(each.compares_draws for each in sums.measurements) else AT_MEAN,
         )
         before(f"{owner} {code} {number}/{len(schedule(chain))}")
+        doing(f"closing round {number}")
         participants, total = sums_of_clients(request, clients)
         if noise:
             deviation = noise.multiplier * root * math.sqrt(len(participants))

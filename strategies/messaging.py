@@ -12,6 +12,7 @@ from typing import TypeVar
 from flwr.app import DEFAULT_TTL, ArrayRecord, Error, Message
 from flwr.serverapp import Grid
 
+from bfl.activity import detail
 from bfl.engine.flower import NO_REPLY, is_simulation, poll_interval
 from bfl.engine.flower.replies import Replies, UnusableReplyError
 from bfl.errors import LostStateError
@@ -137,6 +138,8 @@ def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterato
         if not any_came and outstanding.silence > silence:
             return
         if outstanding.messages:
+            replied = len(messages) - len(outstanding.messages)
+            detail(f"{replied} of {len(messages)} clients have replied")
             outstanding.pause()
 
 

@@ -20,6 +20,7 @@ CHAPTERS = (
     "bfl.randomness",
     "bfl.cpus",
     "bfl.archives",
+    "bfl.activity",
     "bfl.printing",
     "bfl.keras",
     "bfl.registry",

@@ -25,6 +25,7 @@ from bfl.experiments.run.simulation import (
     BACKENDS,
     agree_on_clients,
     check,
+    chosen_backend,
     clients_in_the_data,
     made_up_name,
     read_backend_config,
@@ -51,7 +52,7 @@ def run(
     /,
     *,
     data: Data | None = None,
-    backend: str = "ray",
+    backend: str = "auto",
     backend_config: Mapping[str, Any] | None = None,
     on_round: OnRound = _nothing,
     overwrite: bool = False,
@@ -67,8 +68,9 @@ def run(
         data: Data in memory, in place of the key ``dataset``: ``(x, y)`` or
             ``(x_train, y_train, x_test, y_test)`` of images or of rows, or a data frame with a
             target column. They are written below ``output_dir``.
-        backend: ``"ray"``, Flower's engine on this machine or on a cluster; or ``"serial"``, in
-            this process. The posterior is the same.
+        backend: ``"ray"``, Flower's engine on this machine or on a cluster; ``"serial"``, in this
+            process; or ``"auto"``, ``"serial"`` for a run that is over before Ray has started. The
+            posterior is the same.
         backend_config: Flower's, for instance ``{"client_resources": {"num_gpus": 0.1}}``.
         on_round: Called on the server after each round with its number, from 1; its metrics, as in
             ``Result.rounds``; and its posterior, vectors of means (P,), variances (P,) and point
@@ -112,6 +114,7 @@ def run(
         count, overrides = agree_on_clients(
             None, given, app.defaults, lambda: clients_in_the_data(app, given)
         )
+        backend = chosen_backend(backend, app, overrides, engine_config)
         told = say if verbose else _nothing
         overrides = with_closing(app, overrides, told)
         resolved = resolve(app.run_config(overrides))

@@ -44,7 +44,7 @@ def add_finish_to(finish: argparse.ArgumentParser) -> None:
 
 def _add_backend_to(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--backend", default="ray", metavar="{ray,serial}", help="as in simulations"
+        "--backend", default="auto", metavar="{auto,ray,serial}", help="as in bfl run"
     )
 
 

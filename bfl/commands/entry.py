@@ -1,38 +1,55 @@
-"""The entry points: a command can be interrupted before all that it needs has been imported."""
+"""The entry points: a command can be interrupted before all that it needs has been imported.
+
+It ends at once: to take TensorFlow's modules apart would take seconds.
+"""
 
 from __future__ import annotations
 
+import atexit
 import importlib
+import os
 import sys
+import time
+from contextlib import ExitStack
 
+from psutil import Process
+
+from bfl.activity import doing, shown
 from bfl.commands.interruption import Interruption
 from bfl.printing import print_anywhere
+
+COMPUTE = ("run", "close", "finish")
+"""Commands that show what they are doing from the first second."""
 
 
 def bfl() -> int:
     """Run the command ``bfl`` and return its exit status."""
-    if sys.argv[1:2] in (["run"], ["study"]):
-        _greet()
-    return _run("bfl.commands.main")
+    return _run("bfl.commands.main", computes=sys.argv[1:2] in [[each] for each in COMPUTE])
 
 
 def flower_simulation() -> int:
     """Run the command ``flower-simulation`` and return its exit status."""
-    _greet()
-    return _run("bfl.commands.flower_simulation")
+    return _run("bfl.commands.flower_simulation", computes=True)
 
 
-def _greet() -> None:
-    """Print a line in a terminal, at once: what makes runs takes long to import."""
-    if sys.stderr.isatty():
-        print("bfl is starting", file=sys.stderr)
-
-
-def _run(module: str) -> int:
+def _run(module: str, *, computes: bool) -> int:
     print_anywhere()
-    with Interruption() as interruption:
-        try:
-            main = importlib.import_module(module).main
-        except KeyboardInterrupt as error:
-            return interruption.over(error)
-    return int(main())
+    with ExitStack() as shown_inside:
+        if computes and not {"-h", "--help"} & {*sys.argv}:
+            if sys.stderr.isatty():
+                print("bfl is starting", file=sys.stderr)
+            doing("Python modules are imported")
+            age = time.time() - Process().create_time()
+            shown_inside.enter_context(shown(time.monotonic() - age))
+        with Interruption() as interruption:
+            try:
+                main = importlib.import_module(module).main
+            except KeyboardInterrupt as error:
+                return interruption.over(error)
+        status = int(main())
+    if "tensorflow" in sys.modules:
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    return status

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from bfl.activity import doing
 from bfl.commands.terminal import (
     add_plugins_to,
     add_run_config_to,
@@ -27,6 +28,7 @@ from bfl.experiments.run.simulation import (
     DEFAULT_SUPERNODES,
     agree_on_clients,
     check,
+    chosen_backend,
     clients_in_the_data,
     read_backend_config,
     with_closing,
@@ -40,12 +42,12 @@ DESCRIPTION = "Simulate a Flower app: its ServerApp and as many clients as asked
 def parser() -> argparse.ArgumentParser:
     """Return the command's options."""
     options = argparse.ArgumentParser(prog="flower-simulation", description=DESCRIPTION)
-    add_to(options)
+    add_to(options, "ray")
     add_plugins_to(options)
     return options
 
 
-def add_to(options: argparse.ArgumentParser) -> None:
+def add_to(options: argparse.ArgumentParser, backend: str = "auto") -> None:
     """Add the options of ``flower-simulation``, which ``bfl run`` has as well."""
     options.add_argument(
         "--app",
@@ -63,10 +65,11 @@ def add_to(options: argparse.ArgumentParser) -> None:
     )
     options.add_argument(
         "--backend",
-        default="ray",
-        metavar="{ray,serial}",
+        default=backend,
+        metavar="{auto,ray,serial}",
         help="ray: Flower's engine, one actor per share of the machine; "
-        "serial: in this process, one client after the other",
+        "serial: in this process, one client after the other; auto: serial for a run that is over "
+        f"before Ray has started (default: {backend})",
     )
     options.add_argument(
         "--backend-config",
@@ -122,6 +125,7 @@ def simulate(given: argparse.Namespace, run: EngineRun) -> None:
     """Make the run that the command's options describe."""
     if given.backend not in BACKENDS:
         raise ConfigurationError(unknown_name("--backend", given.backend, BACKENDS))
+    doing("configuration and data are read")
     backend_config = read_backend_config(given.backend_config)
     app = FlowerApp.own()
     if given.app is not None or Path("pyproject.toml").is_file():
@@ -139,10 +143,12 @@ def simulate(given: argparse.Namespace, run: EngineRun) -> None:
         app.defaults if own else {},
         lambda: clients_in_the_data(app, overrides) if own else 0,
     )
+    backend = chosen_backend(given.backend, app, overrides, backend_config)
     if own:
         overrides = with_closing(app, overrides)
-        check(app, overrides, count, backend=given.backend, overwrite=given.overwrite)
-    if given.backend == "serial":
+        check(app, overrides, count, backend=backend, overwrite=given.overwrite)
+    if backend == "serial":
+        doing("TensorFlow is imported")
         run_serially(app, overrides, count, backend_config, run)
         return
     with RayEngine(app, backend_config, most_clients=count, verbose=given.verbose) as engine:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from bfl.activity import doing
 from bfl.closing import Closed, closed
 from bfl.closing.base import Known
 from bfl.data.datasets.foreign import corruption_names
@@ -53,6 +54,7 @@ def finish(run: FederationRun, posterior: Posterior, known: Known | None = None)
     of_some: OfSome | None = None
     if not (isinstance(evaluator, NoEvaluator) or configuration.shared.partial):
         progress.say(f"final evaluation with {keys.mc_samples} Monte Carlo samples")
+        doing("final evaluation")
         found, of_some = _evaluate(run, posterior, Closed(known) if known else None)
         numbers |= found
     if run.data.test is not None:
@@ -71,6 +73,7 @@ def finish(run: FederationRun, posterior: Posterior, known: Known | None = None)
         numbers |= account.epsilons()
     if folder.holds(files.FOREIGN):
         progress.say(summary.describe_foreign(folder.read_json(files.FOREIGN)))
+    doing("figures are drawn")
     figures = draw_all(folder)
     with suppress(DataError):  # a damaged file ends no run
         began = folder.read_json(files.ENVIRONMENT, {})

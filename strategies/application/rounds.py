@@ -9,6 +9,7 @@ from typing import Any
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 
+from bfl.activity import doing
 from bfl.aggregation import precision_spread
 from bfl.closing.base import Known, schedule
 from bfl.configuration import Configuration
@@ -71,7 +72,6 @@ class FederationRun(RunSupport):
         keys = self.configuration.keys
         self.manifest, self.test_partition = self.evaluator.manifest, self.data.test
         self.folder = str(self.results.path.resolve())
-        self.shows_replies = self.progress.is_live
         self.checkpoints = Checkpoints(self.results)
         self.privacy: privacy.PrivacyAccount | None = None
         self.best: BestPosterior | None = None
@@ -263,6 +263,8 @@ class FederationRun(RunSupport):
         Raises:
             OSError: It cannot be written down.
         """
+        rounds = self.progress.rounds
+        doing(f"round {server_round}/{rounds}" if server_round <= rounds else "the run ends")
         if self.privacy is None or self.privacy.begin(server_round):
             return True
         if reason := self.privacy.reason_to_stop(server_round):
@@ -317,10 +319,6 @@ class FederationRun(RunSupport):
         """Show what has gone wrong with clients, and write it into the run's folder."""
         self.progress.say(text)
         self.results.append_text(files.REFUSALS, text)
-
-    def show_replies(self, selected: int, counts: Mapping[str, int]) -> None:
-        """Show what has become of a round so far."""
-        self.progress.replied(selected, counts)
 
     def show_sums(self, line: str) -> None:
         """Show a line on a round of the closing's sums."""

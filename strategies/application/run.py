@@ -8,6 +8,7 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from bfl.activity import doing
 from bfl.configuration import Configuration, resolve
 from bfl.data.datasets import cached_dataset
 from bfl.data.datasets.reading import SUMMED
@@ -61,6 +62,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
         if engine.console or not hasattr(grid, "engine_run"):  # who simulates has said it
             progress.say(configuration.title)
 
+        doing("the data are read and the network is built")
         # The data set, and the network, which is built while the clients' processes start.
         whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
         for text in checks.remarks(configuration, whole):
@@ -71,6 +73,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
         if keys.server_evaluates and not summing:
             network = evaluation.build_network(configuration, whole, engine.client_threads)
 
+        doing("clients start and say what they have")
         # The nodes, and what each of them has.
         federation = discover(
             grid,

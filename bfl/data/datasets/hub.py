@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -287,17 +289,15 @@ class Digits(DatasetSource):
 
     def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
         """Return the data set; pixels 0..16 become 0..255."""
-        from sklearn.datasets import load_digits
-        from sklearn.model_selection import train_test_split
-
-        digits = load_digits()
-        images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[..., np.newaxis]
-        labels = digits.target.astype(np.int64)
-        train_images, test_images, train_labels, test_labels = train_test_split(
-            images, labels, test_size=0.2, stratify=labels, random_state=0
-        )
-        names = tuple(map(str, digits.target_names))
-        return Dataset(self.name, train_images, train_labels, test_images, test_labels, names)
+        # Its file and the split are read without scikit-learn, whose import takes seconds.
+        package = Path(str(find_spec("sklearn").origin)).parent  # type: ignore[union-attr]
+        rows = np.loadtxt(package / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+        images = np.rint(rows[:, :-1] * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
+        labels = rows[:, -1].astype(np.int64)
+        split = tomllib.loads(Path(__file__).with_name("digits.toml").read_text(encoding="utf-8"))
+        train, test = split["train"], split["test"]
+        names = tuple(map(str, range(10)))
+        return Dataset(self.name, images[train], labels[train], images[test], labels[test], names)
 
 
 @dataset_sources.register("swiss-roll")

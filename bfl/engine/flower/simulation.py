@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any
 
+from bfl.activity import doing
 from bfl.engine import ray_cluster
 from bfl.engine.flower import exchanged, grid_of, handed_out_at_once, new_context, new_run
 from bfl.engine.flower.app import FlowerApp, client_resources
@@ -65,6 +66,7 @@ class RayEngine:
 
     def __enter__(self) -> RayEngine:
         self.app.prepare(self.verbose)
+        doing("Ray starts")
         try:
             ray_cluster.connect(self._config["init_args"], self._died)
             resources = self._config["client_resources"]

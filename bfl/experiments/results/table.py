@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -22,6 +25,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from bfl import activity
 from bfl.errors import DataError
 from bfl.evaluation.metrics import higher_is_better
 from bfl.evaluation.metrics import metrics as registered_metrics
@@ -181,8 +185,15 @@ _BOUNDS = {EPSILON: "ε", EXAMPLE_EPSILON: "ε of examples", "failures": "failur
 """Numbers of a round's line, and of the end's, with their labels; details are for ``verbose``."""
 
 
+class _ActivityColumn(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(activity.described(), style="dim", overflow="ellipsis", no_wrap=True)
+
+
 class ProgressReport:
-    """Prints a line for each round; in a terminal also a bar with the remaining time.
+    """Prints a line for each round, and whenever there would be none for three seconds.
+
+    In a terminal there is a bar as well, with the remaining time and what is being done.
 
     Args:
         began: The start of the run's command, by the monotonic clock; None: now.
@@ -206,24 +217,26 @@ class ProgressReport:
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[seen]}", style="dim"),
+            _ActivityColumn(),
             console=self.console,
             transient=True,
             disable=not self.console.is_terminal or self.console.quiet,
         )
-        self._bar = self._progress.add_task("rounds", total=rounds, seen="")
+        self._bar = self._progress.add_task("rounds", total=rounds)
+        self._shown = ExitStack()
         self._started = time.monotonic() if began is None else began
 
     def say(self, text: str) -> None:
         """Print a line, with the seconds since the start."""
         self.console.print(f"[{time.monotonic() - self._started:6.1f} s] {text}", markup=False)
+        activity.spoke()
 
     def round(self, number: int, seconds: float, metrics: Mapping[str, Any]) -> None:
         """Print the line of a finished round."""
         labels = {**_MATTER, **(_DETAILS if self.verbose else {}), **_BOUNDS}
         shown = _shown(metrics, labels)
         self.say(f"round {number}/{self.rounds}  {shown}  ({seconds:.1f} s)")
-        self._progress.update(self._bar, completed=number, seen=self._seen(metrics))
+        self._progress.update(self._bar, completed=number)
 
     def end(self, metrics: Mapping[str, Any], folder: Path) -> None:
         """Print the numbers that matter of a run that is over, its folder, and the next command."""
@@ -232,26 +245,15 @@ class ProgressReport:
         self.say(f"results are in {folder}")
         self.say(f"next: bfl report {folder} (a page to send), bfl show {folder} (all numbers)")
 
-    @property
-    def is_live(self) -> bool:
-        """True if there is a line that changes: in a terminal."""
-        return not self._progress.disable
-
-    def replied(self, asked: int, counts: Mapping[str, int]) -> None:
-        """Show how many of the sampled clients have replied, failed or been refused so far."""
-        of_asked = {**counts, "clients": f"{counts['clients']}/{asked}"}
-        self._progress.update(self._bar, seen=self._seen(of_asked))
-
-    def _seen(self, counts: Mapping[str, Any]) -> str:
-        named = ("clients", "failures", "refused")
-        return "  ".join(f"{counts[name]} {name}" for name in named if counts.get(name))
-
     def __enter__(self) -> ProgressReport:
+        if not self.console.quiet:
+            self._shown.enter_context(activity.shown(self._started))
         self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
+        self._shown.close()
 
 
 def _shown(metrics: Mapping[str, Any], labels: Mapping[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -11,6 +12,7 @@ from typing import Any
 from bfl.configuration import Configuration, refuse_unread, resolve
 from bfl.configuration.settings import UNSET, named_strategy
 from bfl.data.datasets import cached_dataset
+from bfl.data.datasets.subset import train_positions
 from bfl.data.partitions import Partition
 from bfl.engine.flower import FlowerApp, Values
 from bfl.errors import ConfigurationError, unknown_name
@@ -43,7 +45,29 @@ def made_up_name(configuration: Configuration) -> str:
 DEFAULT_SUPERNODES = 10
 DEFAULT_CLOSING = "bayesian-head+feature-density"
 DEFAULT_CLOSING_OF_NUMBERS = "gaussian-head+feature-density"
-BACKENDS = ("ray", "serial")
+BACKENDS = ("auto", "ray", "serial")
+
+WORTH_RAY, ROWS_ARE_CHEAPER = 10_000_000, 20
+"""Numbers in all examples of all epochs from which on a run starts Ray, whose processes take some
+twenty seconds to import TensorFlow and to trace the network; and by how much fewer a row's cost."""
+
+
+def chosen_backend(
+    backend: str, app: FlowerApp, overrides: Mapping[str, Any], backend_config: Mapping[str, Any]
+) -> str:
+    """Return the backend that ``auto`` is: ``serial`` where it is over before Ray has started."""
+    if backend not in BACKENDS:
+        raise ConfigurationError(unknown_name("--backend", backend, BACKENDS))
+    if backend != "auto":
+        return backend
+    if backend_config or app.client != FlowerApp.own().client:
+        return "ray"
+    keys = resolve(app.run_config(overrides)).keys
+    dataset = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
+    examples = len(train_positions(dataset, keys.train_examples))
+    numbers = keys.rounds * keys.local_epochs * examples * math.prod(dataset.image_shape)
+    cheaper = ROWS_ARE_CHEAPER if dataset.encoding else 1
+    return "ray" if numbers > WORTH_RAY * cheaper else "serial"
 
 
 def read_backend_config(text: str) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
 
 from bfl.data.datasets import (
     Dataset,
@@ -164,18 +166,16 @@ def test_what_needs_neither_a_file_nor_the_network_is_sound_and_always_the_same(
     assert not said_of(dataset)
 
 
-def test_digits_hold_every_image_once_with_a_fifth_of_each_class_for_testing() -> None:
-    from sklearn.datasets import load_digits
-
-    digits = load_dataset("digits")
-    images = np.concatenate([digits.train_images, digits.test_images]).reshape(-1, 64)
-    labels = np.concatenate([digits.train_labels, digits.test_labels])
-    original = load_digits()
-    expected = np.column_stack([np.rint(original.data * 255 / 16), original.target])
-    found = np.column_stack([images, labels])
-    assert np.array_equal(found[np.lexsort(found.T)], expected[np.lexsort(expected.T)])
-    tested = np.bincount(digits.test_labels)
-    assert np.abs(tested - 0.2 * np.bincount(labels)).max() <= 1
+def test_digits_are_split_as_scikit_learn_splits_them() -> None:
+    digits, whole = load_dataset("digits"), load_digits()
+    images = np.rint(whole.images * (255 / 16)).astype(np.uint8)[..., np.newaxis]
+    expected = train_test_split(
+        images, whole.target, test_size=0.2, stratify=whole.target, random_state=0
+    )
+    found = (digits.train_images, digits.test_images, digits.train_labels, digits.test_labels)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert digits.class_names == tuple("0123456789")
 
 
 def test_what_a_source_gives_is_checked() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from bfl import activity
 from bfl.errors import DataError
 from bfl.experiments.results.clients import describe_clients, evaluated_clients, means_over_clients
 from bfl.experiments.results.monitoring import (
@@ -290,15 +291,16 @@ def test_a_round_is_a_line_of_what_it_has() -> None:
         assert line.endswith(f"epistemic 0.2500{more}  (2.5 s)")
 
 
-def test_a_terminal_gets_a_bar_and_who_has_replied(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_a_bar_and_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     stream = io.StringIO()
     with ProgressReport(40, Console(file=stream, width=80, force_terminal=True)) as progress:
         for number in range(1, 20):
             progress.round(number, 2.5, {"accuracy": number / 20})
-        progress.replied(10, {"clients": 7, "failures": 1, "refused": 0})
+        activity.doing("round 20")
+        activity.detail("7 of 10")
     said = stream.getvalue()
-    for part in ("19/40", "\x1b[", "7/10 clients  1 failures"):
+    for part in ("19/40", "\x1b[", "round 20: 7 of 10"):
         assert part in said
 
 

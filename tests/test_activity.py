@@ -1,0 +1,46 @@
+"""A line whenever a command would be silent for three seconds, and the backend that is chosen."""
+
+from __future__ import annotations
+
+import time
+
+from bfl import activity
+from bfl.engine.flower import FlowerApp
+from bfl.experiments.run.simulation import chosen_backend
+
+
+def test_silence_is_filled_and_speech_is_not_interrupted(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(activity, "SILENCE", 0.3)
+    with activity.shown(), activity.shown():
+        activity.doing("the network is built")
+        for _ in range(8):
+            activity.spoke()
+            time.sleep(0.1)
+        assert capsys.readouterr().out == ""
+        time.sleep(0.7)
+        activity.detail("2 of 3")
+        time.sleep(0.7)
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first.endswith("s] the network is built")
+    assert last.endswith("s] the network is built: 2 of 3")
+    time.sleep(0.7)
+    assert capsys.readouterr().out == ""
+
+
+def test_what_takes_long_is_told_less_often(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(activity, "SILENCE", 0.3)
+    monkeypatch.setattr(activity, "LONG", 0.0)
+    with activity.shown():
+        activity.doing("waiting")
+        time.sleep(1.0)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_small_run_starts_no_ray_and_another_app_always_does() -> None:
+    own, config = FlowerApp.own(), {"client_resources": {"num_cpus": 2}}
+    assert chosen_backend("auto", own, {"rounds": 1}, {}) == "serial"
+    assert chosen_backend("auto", own, {"rounds": 1}, config) == "ray"
+    assert chosen_backend("auto", own, {"rounds": 1000}, {}) == "ray"
+    few = {"rounds": 1000, "train-examples": 20}
+    assert chosen_backend("auto", own, few, {}) == "serial"
+    assert chosen_backend("ray", own, {"rounds": 1}, {}) == "ray"
