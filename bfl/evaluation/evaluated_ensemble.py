@@ -79,9 +79,6 @@ class EvaluatedEnsemble:
         ``member-accuracy`` is the members' mean accuracy, ``best-member-accuracy`` that of the
         best; of samples and of clients there are the mean accuracy and calibration error of each by
         itself; and where models are left out, ``left-out`` is how many.
-
-        Args:
-            settings: The configuration, of which each component takes its own keys.
         """
         accuracies = list(self.accuracies.values())
         own = {
@@ -138,12 +135,7 @@ def names_of_members() -> tuple[str, ...]:
 
 
 def of_a_posterior(number: str) -> str:
-    """Return what a posterior's number of that kind is called; other names as they are.
-
-    Example:
-        >>> of_a_posterior("ensemble-samples-accuracy")
-        'accuracy'
-    """
+    """Return what a posterior's number of that kind is called; other names as they are."""
     of = number.removeprefix(ENSEMBLE)
     if of in names_of_members() and of != number:
         prefix = next(p for p in (MEMBER, BEST, *KINDS.values()) if of.startswith(f"{p}-"))
@@ -154,15 +146,7 @@ def of_a_posterior(number: str) -> str:
 def evaluate_ensemble(
     members: Iterable[tuple[str, npt.NDArray[Any]]], labels: npt.NDArray[np.int64]
 ) -> EvaluatedEnsemble:
-    """Return an ensemble's evaluation, of one member at a time.
-
-    Args:
-        members: Names and logits (N, C).
-        labels: (N,) true classes.
-
-    Raises:
-        NotFiniteError: The logits of no member are finite.
-    """
+    """Return an ensemble's evaluation, of one member at a time: names and logits (N, C)."""
     together, evaluated = MemberPredictions(), {}
     for name, logits in members:
         if together.add(name, logits):
@@ -183,11 +167,7 @@ class MemberPredictions:
         self._bad = self._of = 0
 
     def add(self, name: str, logits: npt.ArrayLike) -> bool:
-        """Take in a member's logits (N, C); return whether they are finite and it takes part.
-
-        Raises:
-            ValueError: They have another shape than those of the member before.
-        """
+        """Take in a member's logits (N, C); return whether they are finite and it takes part."""
         try:
             self._statistics.add_logits(logits)
         except NotFiniteError as error:
@@ -198,12 +178,7 @@ class MemberPredictions:
         return True
 
     def result(self) -> Predictions:
-        """Return the mean predictions of the members that take part.
-
-        Raises:
-            NotFiniteError: There have been members, and all are left out.
-            ValueError: There has been none.
-        """
+        """Return the mean predictions of the members that take part."""
         if self.left_out and not self._statistics.samples:
             raise NotFiniteError(self._bad, self._of)
         return self._statistics.result()

@@ -15,16 +15,9 @@ NUMBERS = ("coverage", "least-class-coverage", "size")
 def set_numbers(predictions: Predictions | Mixtures, labels: npt.ArrayLike) -> dict[str, float]:
     """Return coverage and mean size of each kind of prediction set; nothing without any.
 
-    Args:
-        predictions: The predictions for N examples, with their sets.
-        labels: (N,) true classes, integers in [0, C).
-
     Returns:
         ``NAME-coverage``, the share of sets that hold the true class; of the class of which it is
         the least, ``NAME-least-class-coverage``; ``NAME-size``, classes in a set, the mean.
-
-    Raises:
-        ValueError: The labels do not fit the predictions.
 
     Source:
         Angelopoulos and Bates (2023), "Conformal prediction: a gentle introduction", section 4.

@@ -248,11 +248,7 @@ class MixtureStatistics:
         self._variances: list[FloatArray] = []
 
     def add_logits(self, outputs: npt.ArrayLike) -> None:
-        """Add a sample's outputs (N, 2): a mean, and ρ of a variance softplus(ρ) + 1e-6.
-
-        Raises:
-            NotFiniteError: They are not finite.
-        """
+        """Add a sample's outputs (N, 2): a mean, and ρ of a variance softplus(ρ) + 1e-6."""
         given = finite_logits(outputs)
         self.add_gaussians(given[:, 0], np.logaddexp(0.0, given[:, 1]) + LEAST_NOISE)
 

@@ -21,12 +21,6 @@ class AreaUnderRiskCoverage(Metric):
     of the highest confidence max_c p̄, n = 1…N; of equal confidences the mean over their orders.
     Errors of great confidence count many times: in 1/n of every n after them.
 
-    Example:
-        >>> from bfl.evaluation.prediction import PredictionStatistics
-        >>> predictions = PredictionStatistics.of([[[0.9, 0.1], [0.6, 0.4]]]).result()
-        >>> AreaUnderRiskCoverage().compute(predictions, [0, 1])
-        0.25
-
     Reference:
         Geifman, Uziel and El-Yaniv (2019), "Bias-reduced uncertainty estimation for deep neural
         classifiers" (arXiv:1805.08206), whose AURC is this mean over the empirical risks at all N
@@ -50,12 +44,6 @@ class AreaUnderGeneralizedRisk(Metric):
     accuracy and AUROC how well confidence tells right from wrong. Unlike the AURC it weighs every
     error by its rank alone.
 
-    Example:
-        >>> from bfl.evaluation.prediction import PredictionStatistics
-        >>> predictions = PredictionStatistics.of([[[0.9, 0.1], [0.6, 0.4]]]).result()
-        >>> AreaUnderGeneralizedRisk().compute(predictions, [0, 1])
-        0.125
-
     Reference:
         Traub et al. (2024), "Overcoming common flaws in the evaluation of selective classification
         systems" (arXiv:2407.01032), section 3; with linear interpolation as their code has it
@@ -73,10 +61,6 @@ class AreaUnderGeneralizedRisk(Metric):
 
 
 def risk_coverage(predictions: Predictions, labels: npt.ArrayLike) -> RetentionCurve:
-    """Return the error rate of the n most confident predictions for n = 1…N.
-
-    Raises:
-        ValueError: The labels do not fit the predictions.
-    """
+    """Return the error rate of the n most confident predictions for n = 1…N."""
     wrong = predictions.predicted != checked_labels(predictions, labels)
     return retention_curve(wrong.astype(np.float64), -predictions.confidence)

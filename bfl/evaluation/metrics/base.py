@@ -17,11 +17,7 @@ from bfl.registry import Component, Registry
 
 
 def checked_labels(predictions: Predictions, labels: npt.ArrayLike) -> IntArray:
-    """Return the labels as (N,) integers.
-
-    Raises:
-        ValueError: They are not integers, not one per example, or outside [0, C).
-    """
+    """Return the labels as (N,) integers in [0, C), or raise a ValueError."""
     given = np.asarray(labels)
     if given.shape != (predictions.examples,):
         raise ValueError(f"labels have shape {given.shape}; expected ({predictions.examples},)")
@@ -37,12 +33,7 @@ def checked_labels(predictions: Predictions, labels: npt.ArrayLike) -> IntArray:
 
 
 def exact_mean(values: FloatArray) -> float:
-    """Return the mean from the correctly rounded sum, so that no order of the values shows.
-
-    Example:
-        >>> exact_mean(np.array([1e16, 1.0, -1e16, 1.0]))
-        0.5
-    """
+    """Return the mean from the correctly rounded sum, so that no order of the values shows."""
     return math.fsum(values) / values.size
 
 
@@ -72,15 +63,7 @@ class Metric(Component):
 
     @abstractmethod
     def compute(self, predictions: Predictions, labels: npt.ArrayLike) -> float:
-        """Return the metric.
-
-        Args:
-            predictions: The predictions for N examples.
-            labels: (N,) true classes, integers in [0, C).
-
-        Raises:
-            ValueError: The labels do not fit the predictions.
-        """
+        """Return the metric, from true classes (N,), integers in [0, C)."""
 
 
 class ExampleMetric(Metric):
@@ -96,15 +79,8 @@ class ExampleMetric(Metric):
     def values(self, predictions: Predictions, labels: npt.ArrayLike) -> FloatArray:
         """Return the value of each example.
 
-        Args:
-            predictions: The predictions for N examples.
-            labels: (N,) true classes, integers in [0, C).
-
         Returns:
             (N,) finite values in the metric's unit.
-
-        Raises:
-            ValueError: The labels do not fit the predictions.
         """
 
     def compute(self, predictions: Predictions, labels: npt.ArrayLike) -> float:
@@ -129,12 +105,7 @@ def metrics_by_task() -> dict[str, tuple[str, ...]]:
 
 
 def best_metric(word: str, task: str, *, read: bool) -> str:
-    """Return the full name of a metric of which one side is better.
-
-    Args:
-        word: Its name in any case, or another one of it.
-        task: The key ``task``.
-        read: Whether the run goes by it: only then has the task to have it.
+    """Return the full name of a metric of which one side is better, and which the task has if read.
 
     Raises:
         ConfigurationError: There is no such metric, or the task has none.
@@ -159,10 +130,6 @@ def higher_is_better(name: str) -> bool | None:
     """Return which way is up for a metric, of numbers too, or the area of a retention curve of it.
 
     None: no side is better, or it is none of these.
-
-    Example:
-        >>> higher_is_better("retention-area-accuracy-epistemic"), higher_is_better("seconds")
-        (True, None)
     """
     ways: dict[str, bool | None] = {m.name: m.higher_is_better for m in metrics.classes()}
     ways = {**ways, **dict.fromkeys(CURVES, False), **REGRESSION}
@@ -175,23 +142,7 @@ def evaluate(
     labels: npt.ArrayLike,
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, float]:
-    """Return every registered metric by name, in the order of the names; of another task, its own.
-
-    Args:
-        predictions: The predictions for N examples.
-        labels: (N,) true classes, integers in [0, C), or another task's answers.
-        settings: The configuration, of which each metric takes its own keys.
-
-    Raises:
-        ValueError: The labels do not fit the predictions.
-        pydantic.ValidationError: A metric's setting has the wrong type or is out of range.
-
-    Example:
-        >>> from bfl.evaluation.prediction import PredictionStatistics
-        >>> predictions = PredictionStatistics.of([[[0.75, 0.25], [0.5, 0.5]]]).result()
-        >>> evaluate(predictions, [0, 0])["accuracy"]
-        1.0
-    """
+    """Return every registered metric by name, by the labels (N,); of another task, its own."""
     if isinstance(predictions, Mixtures):
         return predictions.metrics(np.asarray(labels))
     checked = checked_labels(predictions, labels)

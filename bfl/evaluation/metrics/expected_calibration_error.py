@@ -61,12 +61,6 @@ class ExpectedCalibrationError(Metric):
     Attributes:
         calibration_bins: The number B of bins.
 
-    Example:
-        >>> from bfl.evaluation.prediction import PredictionStatistics
-        >>> predictions = PredictionStatistics.of([[[0.75, 0.25], [0.75, 0.25]]]).result()
-        >>> ExpectedCalibrationError().compute(predictions, [0, 1])
-        0.25
-
     Reference:
         Naeini et al. (2015), "Obtaining well calibrated probabilities using Bayesian binning",
         Eq. 3; Guo et al. (2017), "On calibration of modern neural networks", Eq. 3; Ozer et al.
@@ -79,25 +73,12 @@ class ExpectedCalibrationError(Metric):
     calibration_bins: int = Field(15, ge=1, description=BINS)
 
     def bins(self, predictions: Predictions, labels: npt.ArrayLike) -> CalibrationBins:
-        """Return accuracy and confidence by bin, as the reliability diagram shows them.
-
-        Args:
-            predictions: The predictions for N examples.
-            labels: (N,) true classes, integers in [0, C).
-
-        Raises:
-            ValueError: The labels do not fit the predictions.
-        """
+        """Return accuracy and confidence by bin, as the reliability diagram shows them."""
         right = predictions.predicted == checked_labels(predictions, labels)
         return self.bins_of(predictions.confidence, right)
 
     def bins_of(self, confidence: FloatArray, right: npt.NDArray[np.bool_]) -> CalibrationBins:
-        """Return accuracy and confidence by bin, as ``bins`` does.
-
-        Args:
-            confidence: (N,) confidences.
-            right: (N,) whether the predictions are the true classes.
-        """
+        """Return the bins of confidences (N,) and of whether predictions are right (N,)."""
         edges = np.linspace(0.0, 1.0, self.calibration_bins + 1)
         # A mean probability may round above 1; it belongs to the last bin.
         index = np.searchsorted(edges[:-1], confidence, side="left") - 1
@@ -132,12 +113,6 @@ class AdaptiveCalibrationError(Metric):
 
     Attributes:
         calibration_bins: The number B of bins.
-
-    Example:
-        >>> from bfl.evaluation.prediction import PredictionStatistics
-        >>> predictions = PredictionStatistics.of([[[0.75, 0.25], [0.75, 0.25]]]).result()
-        >>> AdaptiveCalibrationError().compute(predictions, [0, 1])
-        0.25
 
     Reference:
         Nixon et al. (2019), "Measuring calibration in deep learning" (arXiv:1904.01685), where it

@@ -21,10 +21,6 @@ def wilson_interval(share: npt.ArrayLike, count: npt.ArrayLike) -> tuple[FloatAr
     A share is within z of its own standard deviations of the mean of a binomial distribution.
 
     Source: Wilson (1927), "Probable inference, the law of succession, and statistical inference".
-
-    Example:
-        >>> [round(float(bound), 4) for bound in wilson_interval(0.9, 100)]
-        [0.8256, 0.9448]
     """
     p, n = np.asarray(share, np.float64), np.asarray(count, np.float64)
     centre = (p + Z**2 / (2 * n)) / (1 + Z**2 / n)
@@ -38,12 +34,6 @@ class Accuracy(ExampleMetric):
 
     mean_n [argmax_c p̄_nc = y_n], in [0, 1] without unit. Of classes with equally high probability
     the lowest is predicted.
-
-    Example:
-        >>> from bfl.evaluation.prediction import PredictionStatistics
-        >>> predictions = PredictionStatistics.of([[[0.9, 0.1], [0.4, 0.6]]]).result()
-        >>> Accuracy().compute(predictions, [0, 0])
-        0.5
 
     Reference:
         Fischer et al. (2024), "Federated Bayesian Deep Learning", sections 2.3 and 3.3.
@@ -66,12 +56,6 @@ class BrierScore(ExampleMetric):
 
     mean_n Σ_c (p̄_nc − [c = y_n])², summed over the classes and not averaged, in [0, 2] without
     unit: a proper score, 0 only for certain and right predictions, 2 for certain and wrong ones.
-
-    Example:
-        >>> from bfl.evaluation.prediction import PredictionStatistics
-        >>> predictions = PredictionStatistics.of([[[0.5, 0.5], [0.0, 1.0]]]).result()
-        >>> BrierScore().compute(predictions, [0, 0])
-        1.25
 
     Reference:
         Brier (1950), "Verification of forecasts expressed in terms of probability", Eq. 2.
@@ -97,12 +81,6 @@ class NegativeLogLikelihood(ExampleMetric):
     log-softmax, so that nothing underflows and there is no largest value: a label whose logit is
     1,000 below the others costs 1,000 nats. Only of given probabilities, whose logits are not
     known, a 0 counts as the smallest number above 0 in float64, 744.44 nats.
-
-    Example:
-        >>> from bfl.evaluation.prediction import PredictionStatistics
-        >>> predictions = PredictionStatistics.of([[[0.5, 0.5], [0.0, 1.0]]]).result()
-        >>> round(NegativeLogLikelihood().compute(predictions, [0, 1]), 4)
-        0.3466
 
     Reference:
         Fischer et al. (2024), "Federated Bayesian Deep Learning", section 3.3; Gneiting and

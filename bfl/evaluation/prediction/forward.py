@@ -139,13 +139,6 @@ def fold(
     γ (k ∗ x + b − m) / √(v + ε) + β = (f k) ∗ x + f (b − m) + β with f = γ / √(v + ε).
 
     Source: Ioffe and Szegedy (2015), section 3.1, Algorithm 2.
-
-    Args:
-        bias: b (C,).
-        scale: γ (C,).
-        offset: β (C,).
-        mean: The moving mean m (C,).
-        variance: The moving variance v (C,).
     """
     factor = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
     return (

@@ -28,14 +28,7 @@ def drawn_values(
     sample: int,
     parametrization: Parametrization,
 ) -> npt.NDArray[Any]:
-    """Return the values (D,) of the Gaussian parameters in one draw θ^m ~ q(θ).
-
-    Args:
-        posterior: q(θ).
-        labels: What keys the draws besides the seed.
-        sample: m, from 0.
-        parametrization: The network's, which may compute with other variances.
-    """
+    """Return the values (D,) of the Gaussian parameters in one draw θ^m ~ q(θ)."""
     normal = randomness.generator(seed, "weights", *labels, sample)
     noise = normal.standard_normal(posterior.size, np.float32)
     variance = parametrization.used_variance(posterior.variance)
@@ -94,12 +87,8 @@ class Predictor:
     ) -> Predictions:
         """Return the predictions of M draws for images (N, H, W, C).
 
-        A network whose predictions do not vary (point weights, no dropout) predicts once.
-
-        Args:
-            posterior: q(θ).
-            samples: M.
-            labels: What keys the draws besides the seed, for instance ``("evaluate", round)``.
+        A network whose predictions do not vary (point weights, no dropout) predicts once. The draws
+        are keyed by the seed and by labels, for instance ``("evaluate", round)``.
         """
         varies = self.network.inference.stochastic_prediction or posterior.size > 0
         parametrization = self._of.inference.parametrization
@@ -127,10 +116,7 @@ class Predictor:
     ) -> npt.NDArray[Any]:
         """Return what the last layer takes (N, F) at q(θ)'s mean for images (N, H, W, C).
 
-        Args:
-            posterior: q(θ).
-            stages: Whether the means over pixels of what the manifest's ``stages`` take come
-                behind them, (N, F + all their channels).
+        With ``stages``, the means over pixels of what the manifest's stages take come behind them.
         """
         features = self._features_of_stages if stages else self._features
         return features.logits(posterior.mean, posterior.point, images, 0, ())

@@ -11,19 +11,9 @@ import numpy.typing as npt
 
 
 def normalized_entropy(probability: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return −Σ_c p_c log p_c / log C of each row, with 0 log 0 = 0.
-
-    Args:
-        probability: (N, C) probabilities in [0, 1].
-
-    Returns:
-        (N,) entropies as shares of the largest possible, in [0, 1]: 1 is log C nats.
+    """Return −Σ_c p_c log p_c / log C of rows (N, C), with 0 log 0 = 0: shares (N,) of log C nats.
 
     Source: Fischer et al. (2024), Eq. 8, after Park and Simoff (2015).
-
-    Example:
-        >>> normalized_entropy(np.array([[1.0, 0.0], [0.5, 0.5]])).tolist()
-        [0.0, 1.0]
     """
     # A probability of 0 is replaced by 1, whose term p log p is 0 as well.
     logarithm = np.log(np.where(probability > 0.0, probability, 1.0))

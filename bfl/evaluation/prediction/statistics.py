@@ -17,11 +17,7 @@ OFF_BY_ROUNDING = 1e-3
 
 
 def finite_logits(outputs: npt.ArrayLike) -> FloatArray:
-    """Return a network's outputs in float64.
-
-    Raises:
-        NotFiniteError: They are not finite.
-    """
+    """Return a network's outputs in float64, or raise a NotFiniteError."""
     given = np.asarray(outputs, np.float64)
     if bad := int(given.size - np.count_nonzero(np.isfinite(given))):
         raise NotFiniteError(bad, given.size)
@@ -39,16 +35,7 @@ def _check_shape(what: str, given: FloatArray, shape: tuple[int, ...] | None) ->
 
 
 def log_softmax(logits: npt.ArrayLike, shape: tuple[int, ...] | None = None) -> FloatArray:
-    """Return log(exp(z_c) / Σ_c exp(z_c)) of each row, in nats: finite for all finite logits.
-
-    Args:
-        logits: (N, C) logits z, of any real type; the arithmetic is float64's.
-        shape: The shape that they must have, or None for any (N >= 1, C >= 2).
-
-    Raises:
-        ValueError: They have another shape.
-        NotFiniteError: They are not finite.
-    """
+    """Return log(exp(z_c) / Σ_c exp(z_c)) of logits (N, C), in nats: finite for all finite ones."""
     _check_shape("logits", np.asarray(logits), shape)
     given = finite_logits(logits)
     shifted = given - given.max(axis=1, keepdims=True)
@@ -113,17 +100,10 @@ class PredictionStatistics:
         return self._samples
 
     def add(self, probabilities: npt.ArrayLike) -> None:
-        """Take in one sample, of which only the probabilities are known.
+        """Take in one sample, of which only the probabilities (N, C) are known.
 
         The logarithm of a probability of 0 is taken to be that of the smallest number above 0 in
         float64, −744.44: log p̄ stays finite.
-
-        Args:
-            probabilities: (N, C) class probabilities of all examples under one draw of the
-                parameters, whose rows sum to 1.
-
-        Raises:
-            ValueError: They have another shape than the sample before, or are no probabilities.
         """
         sample = np.array(probabilities, dtype=np.float64)  # a copy: it may change later
         _check_shape("probabilities", sample, self._mean.shape if self._samples else None)
@@ -136,24 +116,12 @@ class PredictionStatistics:
         self._add(sample, np.log(np.maximum(sample, SMALLEST)))
 
     def add_logits(self, logits: npt.ArrayLike) -> None:
-        """Take in one sample by its logits, whose likelihoods have no least value.
-
-        Args:
-            logits: (N, C) logits of all examples under one draw of the parameters.
-
-        Raises:
-            ValueError: They have another shape than the sample before.
-            NotFiniteError: They are not finite; nothing is taken in.
-        """
+        """Take in one sample by its logits (N, C), whose likelihoods have no least value."""
         log_probability = log_softmax(logits, self._mean.shape if self._samples else None)
         self._add(np.exp(log_probability), log_probability)
 
     def result(self) -> Predictions:
-        """Return the predictions; later samples do not change them.
-
-        Raises:
-            ValueError: No sample was added.
-        """
+        """Return the predictions; later samples do not change them."""
         if not self._samples:
             raise ValueError("no sample was added; predictions need at least one")
         return Predictions(

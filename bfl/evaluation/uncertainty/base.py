@@ -32,14 +32,7 @@ class Uncertainty(Component):
 
     @abstractmethod
     def measure(self, predictions: Predictions) -> FloatArray:
-        """Return the uncertainty of each example.
-
-        Args:
-            predictions: The predictions for N examples.
-
-        Returns:
-            (N,) uncertainties, at least 0, higher where the prediction is less certain.
-        """
+        """Return uncertainties (N,), at least 0, higher where the prediction is less certain."""
 
 
 TRIED = 32
@@ -51,12 +44,7 @@ uncertainties: Registry[Uncertainty] = Registry("uncertainty", "bfl.evaluation.u
 def measure_all(
     predictions: Predictions | Mixtures, settings: Mapping[str, Any] | None = None
 ) -> dict[str, FloatArray]:
-    """Return every registered uncertainty and every score of each example, (N,) each, by name.
-
-    Args:
-        predictions: The predictions for N examples.
-        settings: The configuration, of which each component takes its own keys.
-    """
+    """Return every registered uncertainty and every score of each example, (N,) each, by name."""
     if isinstance(predictions, Mixtures):
         return dict(predictions.uncertainty)
     registered = {
@@ -67,15 +55,7 @@ def measure_all(
 
 
 def check_measures(classes: int, settings: Mapping[str, Any] | None = None) -> None:
-    """Try every metric and uncertainty on a few made-up predictions, before clients train.
-
-    Args:
-        classes: The number C of classes.
-        settings: The configuration, of which each component takes its own keys.
-
-    Raises:
-        ConfigurationError: One raises an error, or gives other than numbers; it is named.
-    """
+    """Try every metric and uncertainty on a few made-up predictions, before clients train."""
     labels = np.arange(TRIED) % classes
     drawn = np.random.default_rng(0).dirichlet(np.ones(classes), (2, TRIED))
     predictions = PredictionStatistics.of(drawn).result()
@@ -97,12 +77,7 @@ def check_measures(classes: int, settings: Mapping[str, Any] | None = None) -> N
 def mean_uncertainties(
     predictions: Predictions | Mixtures, settings: Mapping[str, Any] | None = None
 ) -> dict[str, float]:
-    """Return the mean of every registered uncertainty under its name, as ``mean-epistemic``.
-
-    Args:
-        predictions: The predictions for N examples.
-        settings: The configuration, of which each uncertainty takes its own keys.
-    """
+    """Return the mean of every registered uncertainty under its name, as ``mean-epistemic``."""
     return {
         f"mean-{name}": exact_mean(values)
         for name, values in measure_all(predictions, settings).items()
@@ -115,12 +90,6 @@ class Aleatoric(Uncertainty):
 
     tr mean_m (diag(p̂_m) − p̂_m ⊗ p̂_m) = 1 − mean_m Σ_c p̂_mc², in [0, 1 − 1/C] without unit.
     With the epistemic uncertainty it adds up to 1 − Σ_c p̄_c².
-
-    Example:
-        >>> from bfl.evaluation.prediction import PredictionStatistics
-        >>> certain_but_split = [[[1.0, 0.0]], [[0.0, 1.0]]]
-        >>> Aleatoric().measure(PredictionStatistics.of(certain_but_split).result()).tolist()
-        [0.0]
 
     Reference:
         Kwon et al. (2020), "Uncertainty quantification using Bayesian neural networks in
@@ -138,12 +107,6 @@ class ExpectedEntropy(Uncertainty):
 
     mean_m H̃[p̂_m], in [0, 1] without unit: a share of log C, as the normalised predictive entropy
     H̃[p̄] is (Eq. 8 of Fischer et al. 2024). With the mutual information it adds up to that.
-
-    Example:
-        >>> from bfl.evaluation.prediction import PredictionStatistics
-        >>> samples = [[[1.0, 0.0]], [[0.5, 0.5]]]
-        >>> ExpectedEntropy().measure(PredictionStatistics.of(samples).result()).round(4).tolist()
-        [0.5]
 
     Reference:
         Depeweg et al. (2018), "Decomposition of uncertainty in Bayesian deep learning for
@@ -164,12 +127,6 @@ class MutualInformation(Uncertainty):
     I[y; θ] / log C = H̃[p̄] − mean_m H̃[p̂_m], in [0, 1] without unit: a share of log C, as the
     normalised predictive entropy is (Eq. 8 of Fischer et al. 2024). It is exactly 0 for identical
     samples; elsewhere rounding below 0 is cut off.
-
-    Example:
-        >>> from bfl.evaluation.prediction import PredictionStatistics
-        >>> samples = [[[1.0, 0.0]], [[0.0, 1.0]]]
-        >>> MutualInformation().measure(PredictionStatistics.of(samples).result()).round(4).tolist()
-        [1.0]
 
     Reference:
         Houlsby et al. (2011), "Bayesian active learning for classification and preference
@@ -192,12 +149,6 @@ class PredictiveEntropy(Uncertainty):
     uniform one. It is the whole uncertainty, of the data and of the model: the sum of the expected
     entropy and the mutual information, which are in the same unit.
 
-    Example:
-        >>> from bfl.evaluation.prediction import PredictionStatistics
-        >>> predictions = PredictionStatistics.of([[[1.0, 0.0], [0.5, 0.5]]]).result()
-        >>> PredictiveEntropy().measure(predictions).tolist()
-        [0.0, 1.0]
-
     Reference:
         Fischer et al. (2024), "Federated Bayesian Deep Learning", Eq. 8, after Park and Simoff
         (2015).
@@ -214,12 +165,6 @@ class Epistemic(Uncertainty):
 
     tr mean_m (p̂_m − p̄) ⊗ (p̂_m − p̄) = mean_m Σ_c (p̂_mc − p̄_c)², in [0, 1 − 1/C] without unit.
     It is exactly 0 for identical samples, hence for every deterministic network.
-
-    Example:
-        >>> from bfl.evaluation.prediction import PredictionStatistics
-        >>> certain_but_split = [[[1.0, 0.0]], [[0.0, 1.0]]]
-        >>> Epistemic().measure(PredictionStatistics.of(certain_but_split).result()).tolist()
-        [0.5]
 
     Reference:
         Kwon et al. (2020), "Uncertainty quantification using Bayesian neural networks in

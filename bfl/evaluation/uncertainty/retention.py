@@ -16,26 +16,16 @@ from bfl.evaluation.prediction.predictions import FloatArray
 
 
 def random_gain(values_per_example: npt.ArrayLike) -> float:
-    """Return the root mean square, over all orders of N examples, of their retention gain.
+    """Return the root mean square, over all orders of values (N,), of their retention gain.
 
     The mean over all orders is 0, so this is how far chance alone takes the area from the mean of
     all examples: a gain of less than about twice as much says nothing. With weights
     w_i = Σ_{n ≥ i} 1/(nN) of the example that is kept i-th longest, the variance over permutations
     is Σ(w_i − w̄)² Σ(v_j − v̄)² / (N − 1).
 
-    Args:
-        values_per_example: (N,) finite values, such as correctness.
-
-    Returns:
-        The gain in the values' unit; 0 for one example.
-
     Source:
         The variance of a linear rank statistic, for instance Hájek, Šidák & Sen (1999), "Theory of
         rank tests", section 3.3.
-
-    Example:
-        >>> round(random_gain([1.0, 0.0]), 4)
-        0.25
     """
     values = np.asarray(values_per_example, np.float64)
     count = values.size
@@ -59,14 +49,6 @@ def retention_gain(
     0 for an uncertainty that knows nothing, negative for one that is surest where it errs. What is
     below ``RESOLUTION`` counts as 0, and examples of equal uncertainty as tied: an epistemic part
     that is nothing but rounding noise gains nothing, however well the noise happens to sort.
-
-    Args:
-        values_per_example: (N,) finite values, such as correctness.
-        uncertainty: (N,) uncertainties.
-        higher_is_better: Which way is up for the values.
-
-    Raises:
-        ValueError: See ``retention_curve``.
 
     Example:
         >>> round(retention_gain([1, 0, 1, 0], [0.1, 0.2, 0.2, 0.9], higher_is_better=True), 4)
@@ -96,17 +78,7 @@ class RetentionCurve:
     area: float
 
     def at(self, fractions: npt.ArrayLike) -> FloatArray:
-        """Return the curve on a grid, linear between two numbers retained.
-
-        Args:
-            fractions: (G,) fractions in [0, 1]; below 1/N the curve is that of one example.
-
-        Returns:
-            (G,) values.
-
-        Raises:
-            ValueError: A fraction is NaN or outside [0, 1].
-        """
+        """Return the curve on a grid, linear between two numbers retained."""
         grid = np.asarray(fractions, dtype=np.float64)
         if not np.all((grid >= 0.0) & (grid <= 1.0)):
             raise ValueError("fractions of the data retained must lie in [0, 1]")
@@ -127,18 +99,6 @@ def retention_curve(
     1/N, have a width of 1 − 1/N only, and vanish for N = 1; the mean gives a constant curve its
     constant, and a ranking that knows nothing the mean over all examples, whatever N, so areas of
     test sets of different size can be compared.
-
-    Args:
-        values_per_example: (N,) finite values, such as correctness (0 or 1) or the negative
-            log-likelihood in nats.
-        uncertainty: (N,) uncertainties, in any unit; only their order counts.
-
-    Returns:
-        The curve; its last value is the mean over all examples.
-
-    Raises:
-        ValueError: The shapes differ, there is no example, an uncertainty is NaN, or a value is
-            not finite.
 
     Example:
         >>> curve = retention_curve([1, 0, 1, 0], [0.1, 0.2, 0.2, 0.9])

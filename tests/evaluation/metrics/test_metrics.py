@@ -1,7 +1,5 @@
 """The contract of every registered metric, then each against scikit-learn or its closed form."""
 
-import doctest
-import sys
 from functools import partial
 
 import numpy as np
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
-from bfl.evaluation.metrics import base, evaluate, exact_mean, metrics
+from bfl.evaluation.metrics import evaluate, exact_mean, metrics
 from bfl.evaluation.metrics.expected_calibration_error import ExpectedCalibrationError
 from bfl.evaluation.prediction import PredictionStatistics
 
@@ -89,12 +87,9 @@ def test_certain_and_right_is_best(name):
 
 
 @every
-def test_docstring_names_a_reference_and_its_examples_hold(name):
-    cls = metrics.get(name)
-    assert "Reference:" in cls.__doc__
-    assert isinstance(cls.higher_is_better, bool)
-    outcome = doctest.testmod(sys.modules[cls.__module__])
-    assert outcome.failed == 0
+def test_docstring_names_a_reference(name):
+    assert "Reference:" in metrics.get(name).__doc__
+    assert isinstance(metrics.get(name).higher_is_better, bool)
 
 
 @every
@@ -240,4 +235,3 @@ def test_evaluate_gives_every_metric_in_the_order_of_names_with_its_settings():
 
 def test_exact_mean_is_correctly_rounded():
     assert exact_mean(np.array([1e100, 1.0, -1e100, 3.0])) == 1.0
-    assert doctest.testmod(base).failed == 0
