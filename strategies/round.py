@@ -195,7 +195,7 @@ def next_round(
             StepContext(number, counts.asked, counts.pooled, combined),
             moves_point=manifest.trainable_points if manifest else None,
         )
-    floored = with_scale_floor(posterior, method.scale_floor)
+    posterior, at_floor = with_scale_floor(posterior, method.scale_floor)
     last_pooled, damping = state.last_pooled.copy(), state.damping.copy()
     last_pooled[ids], damping[ids] = number, pooled.diagnostics.get(pooling.DAMPING, 1.0)
     following = replace(
@@ -203,14 +203,14 @@ def next_round(
         server_round=number,
         last_pooled=last_pooled,
         damping=damping,
-        posterior=floored.posterior,
+        posterior=posterior,
         pool_float64=pooled.unrounded,
         server_optimizer=optimizer,
         parts=parts,
         predictive={},
     )
     following.check(manifest)
-    return Round(following, {**measured, **floored.diagnostics}, client_entries(clients))
+    return Round(following, {**measured, **at_floor}, client_entries(clients))
 
 
 @dataclass(frozen=True, kw_only=True)

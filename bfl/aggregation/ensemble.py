@@ -83,10 +83,7 @@ class EnsembleMembers(Component):
     def members(
         self, models: ClientModels, sampler: Sampler, seed: int, server_round: int
     ) -> Iterator[Member]:
-        """Yield the members: samples, average, clients, one at a time.
-
-        A sample is drawn by (seed, round, number).
-        """
+        """Yield samples, drawn by (seed, round, number), average and clients, one at a time."""
         average, manifest = models.average, models.manifest
         if self.ensemble_samples:
             draw = sampler.fit(models)

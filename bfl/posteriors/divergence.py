@@ -45,7 +45,7 @@ class Divergence(NamedTuple):
 
 
 class Divergences(NamedTuple):
-    """Divergences (K, K) and the values (K, K) below which they cannot be told from 0."""
+    """The same of all pairs, (K, K) each."""
 
     values: Array
     resolutions: Array

@@ -37,10 +37,9 @@ LEAST_DIMENSIONS: Mapping[Initialization, int] = {
 
 @dataclass(frozen=True)
 class Parameter:
-    """One tensor of a network.
+    """One tensor of a network, by its path.
 
     Attributes:
-        name: Its path in the network, unique.
         gaussian: Whether the posterior holds a mean and a variance for it, or a point value.
         initialization: How its mean or value begins; ``he-normal`` is N(0, 2 / fan-in) (He et al.
             2015) and ``lecun-normal`` N(0, 1 / fan-in) (LeCun et al. 1998), fan-in being the
@@ -152,16 +151,11 @@ class Manifest:
 
     def initial_posterior(self, seed: int, scale: float) -> Posterior:
         """Return the posterior that a federation begins with: keyed by seed and parameter name."""
-
-        def join(parameters: tuple[Parameter, ...]) -> npt.NDArray[np.float32]:
-            parts = [draw_initial(parameter, seed) for parameter in parameters]
-            return np.concatenate([np.zeros(0, np.float32), *parts])
-
-        return Posterior(
-            mean=join(self.gaussian),
-            variance=np.full(self.gaussian_size, scale**2, np.float32),
-            point=join(self.point),
+        mean, point = (
+            np.concatenate([np.zeros(0, np.float32), *(draw_initial(p, seed) for p in parameters)])
+            for parameters in (self.gaussian, self.point)
         )
+        return Posterior(mean, np.full(mean.size, scale**2, np.float32), point)
 
     def to_json(self) -> str:
         """Return the manifest as JSON."""

@@ -1,8 +1,4 @@
-"""A posterior over a network's parameters: what is trained, sent and pooled, as flat vectors.
-
-A floor keeps the standard deviations of a pooled one large enough for training to move them. In
-natural parameters, products and quotients of densities are sums and differences.
-"""
+"""A posterior over a network's parameters: what is trained, sent and pooled, as flat vectors."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -128,27 +123,19 @@ Some rules divide the variance in every round, without end. Near ε training can
 """
 
 FRACTION_AT_FLOOR = "fraction-at-scale-floor"
-"""The diagnostic of ``with_scale_floor``."""
 
 
-class Floored(NamedTuple):
-    """A posterior with standard deviations from a floor on, and the fraction that lies at it."""
-
-    posterior: Posterior
-    diagnostics: dict[str, float]
-
-
-def with_scale_floor(posterior: Posterior, floor: float) -> Floored:
-    """Return a posterior with every smaller standard deviation raised to a floor from 0 on."""
+def with_scale_floor(posterior: Posterior, floor: float) -> tuple[Posterior, dict[str, float]]:
+    """Return a posterior with smaller deviations raised to a floor, and the fraction at it."""
     if not 0.0 <= floor < math.inf:
         raise ValueError(f"the floor of standard deviations is {floor}; expected at least 0")
     if not floor or not posterior.size:
-        return Floored(posterior, {})
+        return posterior, {}
     least = np.asarray(floor**2, posterior.variance.dtype)
     at_floor = np.count_nonzero(posterior.variance <= least) / posterior.size
     if at_floor:
         posterior = replace(posterior, variance=np.maximum(posterior.variance, least))
-    return Floored(posterior, {FRACTION_AT_FLOOR: at_floor})
+    return posterior, {FRACTION_AT_FLOOR: at_floor}
 
 
 Array = npt.NDArray[np.float64]

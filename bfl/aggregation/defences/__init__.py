@@ -22,10 +22,7 @@ ENTRIES = 262144
 
 
 class Defence(Component):
-    """Change of the clients' posteriors before they are weighted and pooled.
-
-    It changes posteriors and leaves the rule alone, so every defence goes with every rule.
-    """
+    """Change of the clients' posteriors before they are weighted and pooled, by whatever rule."""
 
     idle: ClassVar[bool] = False
     """True if posteriors are pooled as they are sent, so that none waits for the others'."""
@@ -40,10 +37,7 @@ class Defence(Component):
 
 
 def by_blocks(vectors: Vectors, change: Callable[[Block], Block]) -> list[Block]:
-    """Return K vectors (D,) of which each coordinate is changed in view of all clients' values.
-
-    ``change`` gets the values of a block (K, B).
-    """
+    """Return K vectors (D,) after a change of each block (K, B) in view of all clients' values."""
     result = [np.empty_like(vector) for vector in vectors]
     width = max(1, ENTRIES // len(vectors))
     for start in range(0, vectors[0].size, width):

@@ -1,9 +1,4 @@
-"""Pooling rules: how the clients' Gaussian posteriors become one.
-
-- ``base``: the contract of a rule, and the registry ``pooling_rules``.
-- ``core``: ``pool`` and its kin, the one algorithm of all rules.
-- every other module: one rule.
-"""
+"""Pooling rules: how the clients' Gaussian posteriors become one."""
 
 from bfl.aggregation.pooling.base import (
     CLIPPED,

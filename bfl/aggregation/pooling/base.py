@@ -79,18 +79,12 @@ class PoolingRule(Component, ABC):
 
     @abstractmethod
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
-        """Return the pooled posterior of the clients' summed statistics, arrays (B,).
-
-        Dividing by ``totals`` makes the scale of the weights irrelevant.
-        """
+        """Return the pooled posterior of summed statistics, (B,), in any scale of the weights."""
 
     def step_share(
         self, blocks: Iterable[tuple[tuple[Array, ...], Block]], totals: Totals
     ) -> tuple[float, bool]:
-        """Return the share of its step that a ``damped`` rule makes, and if it is below the wanted.
-
-        It is one number for the parameters of all blocks, with the sums that ``decode`` gets.
-        """
+        """Return the share of the step that is made of all blocks, and if more was wanted."""
         return 1.0, False
 
     def mass(self, weight: float) -> float:
@@ -98,10 +92,7 @@ class PoolingRule(Component, ABC):
         return weight if self.uses_weights else 1.0
 
     def has(self) -> frozenset[str]:
-        """Return whether means are averaged, and whether what is pooled is a sum over clients.
-
-        It is if a client's statistics follow from its posterior and its weight alone.
-        """
+        """Return whether means are averaged, and whether clients' statistics are theirs alone."""
         alone = not (self.stochastic or self.weights_are_fractions)
         averaged = {"averaged-means"} if self.averages_means else set()
         return frozenset(averaged | ({"sums"} if alone else set()))
@@ -176,12 +167,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class Decoded:
-    """The pooled posterior of a block of B parameters.
-
-    Attributes:
-        marks: Masks (B,) of the parameters where something happened that the user should hear of,
-            by a name of ``fractions``; the fraction of all parameters is reported under it.
-    """
+    """The pooled posterior of B parameters; ``marks`` (B,) go by the names of ``fractions``."""
 
     mean: Array
     variance: Array

@@ -84,12 +84,7 @@ def pool(
 
 
 def normalised(weights: Iterable[float]) -> list[float]:
-    """Return weights in proportion to those given, with sum 1.
-
-    Raises:
-        PosteriorError: No weight is positive.
-        ValueError: A weight is negative or not finite.
-    """
+    """Return weights in proportion to those given, with sum 1; errors are those of ``pool``."""
     given = [float(weight) for weight in weights]
     if wrong := [weight for weight in given if not (math.isfinite(weight) and weight >= 0)]:
         raise ValueError(f"a weight is {wrong[0]}; expected a finite number that is not negative")
@@ -146,12 +141,7 @@ class Sums:
     def add(
         self, posterior: Posterior, weight: float, generator: np.random.Generator | None = None
     ) -> None:
-        """Add a client of positive weight.
-
-        Raises:
-            PosteriorError: A value is not valid, or the rule does not encode it.
-            ValueError: A stochastic rule has no generator.
-        """
+        """Add a client of positive weight; a PosteriorError if a value is not valid."""
         rule, key = self.rule, 0
         posterior.check_form(self.size, self.point.size)
         posterior.check()
@@ -181,11 +171,7 @@ class Sums:
         self.totals = self.totals.with_client(weight, self.rule.mass(weight), _epsilon(like))
 
     def pooled(self) -> Pooled:
-        """Return the pooled posterior of what has been summed.
-
-        Raises:
-            PosteriorError: The rule gives what is no posterior.
-        """
+        """Return the pooled posterior; a PosteriorError if the rule gives what is none."""
         rule = self.rule
         step: dict[str, float] = {}
         if rule.damped:
@@ -236,12 +222,7 @@ class Sums:
 
 
 class Statistics(NamedTuple):
-    """Sums over clients, or what one client adds to them.
-
-    Attributes:
-        gaussian: (S, D) statistics of the rule.
-        point: (P,) point parameters times the weight.
-    """
+    """Sums over clients: of the rule's statistics, (S, D), and of weighted points, (P,)."""
 
     gaussian: Array
     point: Array
@@ -250,10 +231,7 @@ class Statistics(NamedTuple):
 def client_statistics(
     rule: PoolingRule, posterior: Posterior, weight: float, previous: Posterior
 ) -> Statistics:
-    """Return what a client adds to the sums of a rule that is not stochastic; 0 of a weight of 0.
-
-    The previous global posterior gives the reference.
-    """
+    """Return what a client adds to sums around the previous mean; 0 of a weight of 0."""
     sums = Sums(rule, previous, previous)
     if weight:
         sums.add(posterior, weight)
@@ -267,11 +245,7 @@ def pooled_statistics(
     previous: Posterior,
     unrounded: Posterior | None = None,
 ) -> Pooled:
-    """Return the pooled posterior of statistics summed with weights, in the previous one's types.
-
-    Raises:
-        PosteriorError: No weight is positive, or the rule gives what is no posterior.
-    """
+    """Return the pooled posterior of statistics, summed with weights, in the previous types."""
     sums = Sums(rule, previous, previous, unrounded)
     sums.statistics, sums.point = statistics
     for weight in filter(None, weights):

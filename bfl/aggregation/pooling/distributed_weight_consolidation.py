@@ -41,11 +41,7 @@ class DistributedWeightConsolidationRule(ConflationRule):
     without regard to the previous posterior, error ends the run"""
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
-        """Return conflation with the previous precision taken off K − 1 times, arrays (B,).
-
-        Raises:
-            PosteriorError: The precision of a parameter is not positive, and the policy is error.
-        """
+        """Return conflation with the previous precision taken off K − 1 times, arrays (B,)."""
         previous = block.previous
         if previous is None:
             return super().decode(sums, totals, block)

@@ -46,11 +46,7 @@ class Refinement(Component, UsesServer, ABC):
 
     @abstractmethod
     def refine(self, context: RoundContext) -> Refined:
-        """Return the posterior that the next round begins with.
-
-        Raises:
-            NotFiniteError: What it needs predicted is not finite; the round cannot be gone on with.
-        """
+        """Return the posterior that the next round begins with; NotFiniteError ends the round."""
 
 
 BEFORE, AFTER = "distillation-before", "distillation-after"

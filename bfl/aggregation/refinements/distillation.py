@@ -1,7 +1,4 @@
-"""Distillation of an ensemble into the pooled model: FedBE and what it is compared with.
-
-A plan has the learning rate of each step, and the steps after which models are kept.
-"""
+"""Distillation of an ensemble into the pooled model: FedBE and what it is compared with."""
 
 from __future__ import annotations
 
@@ -72,10 +69,7 @@ def cyclical_rates(
 
 
 def collected_steps(steps: int, start: float, cycle: int) -> npt.NDArray[np.bool_]:
-    """Return after which steps (S,) a model is collected: at the end of each cycle after a start.
-
-    A start below 1 is a share of the steps.
-    """
+    """Return after which steps (S,) models are collected: at ends of cycles after a start."""
     number = np.arange(1, steps + 1)
     first = round(start * steps) if start < 1 else start
     return np.asarray((number % cycle == 0) & (number > first))
@@ -201,10 +195,7 @@ class Distillation(EnsembleMembers, Refinement):
         )
 
     def refine(self, context: RoundContext) -> Refined:
-        """Return the student, with the cross-entropies to its targets before and after.
-
-        Teachers whose logits are not finite are left out; NotFiniteError if all are.
-        """
+        """Return the student, with the cross-entropies to its targets before and after."""
         server, number = context.own_server, context.server_round
         left_out = 0
         if self.distillation_targets == "labels":

@@ -22,10 +22,9 @@ State = Mapping[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class StepContext:
-    """Facts of a round for the step that a server makes in it.
+    """Facts of a round, from 1, for the step that a server makes in it.
 
     Attributes:
-        server_round: The round, from 1.
         asked: How many clients were asked to train.
         pooled: How many clients' updates were pooled.
         combined: What clients have sent besides their posteriors, each array summed or averaged
@@ -80,9 +79,7 @@ class ServerOptimizer(Component, ABC):
     ) -> tuple[State, Posterior]:
         """Return the next state and the posterior that the next round begins with.
 
-        Args:
-            state: What the last call has returned; empty before the first round.
-            moves_point: (P,) the point parameters that it may move; None for all of them.
+        ``state`` is what the last call has returned; ``moves_point`` (P,) which points may move.
         """
         if self.idle:
             return state, pooled

@@ -193,10 +193,7 @@ class ServerWeighting(Weighting):
 
 
 class ReportWeighting(Weighting):
-    """A scheme whose weights follow from what clients report of their training.
-
-    A client may report what is not so, and thereby change its weight.
-    """
+    """A scheme whose weights follow from what clients report, who may lie."""
 
     @abstractmethod
     def gamma_of_reports(self, reports: Reports, num_examples: Sequence[int]) -> Array:
