@@ -34,28 +34,22 @@ SHOWN = 3  # images in a warning
 
 @dataclass
 class Unused:
-    """Paths in a folder that a run does not use, by reason, and those that lose transparency."""
+    """Paths of what a run does not use of a folder, by reason."""
 
     root: Path
     paths: dict[str, list[Path]] = field(default_factory=dict)
-    transparent: list[Path] = field(default_factory=list)
 
     def add(self, reason: str, path: Path) -> None:
         """Count a path by its reason."""
         self.paths.setdefault(reason, []).append(path)
 
     def notes(self) -> list[str]:
-        """Return a line on each kind."""
-        parts = [
-            f"{len(paths)} {reason} ({self._few(paths)})" for reason, paths in self.paths.items()
-        ]
-        lines = [f"not used are {', '.join(parts)}"] * bool(parts)
-        if images := self.transparent:
-            lines.append(f"{len(images)} images lose their transparency: {self._few(images)}")
-        return [f"{self.root}: {line}" for line in lines]
-
-    def _few(self, paths: Sequence[Path]) -> str:
-        return few([path.relative_to(self.root).as_posix() for path in paths], SHOWN)
+        """Return a line on them, if there are any."""
+        parts = []
+        for reason, paths in self.paths.items():
+            shown = few([path.relative_to(self.root).as_posix() for path in paths], SHOWN)
+            parts.append(f"{len(paths)} {reason} ({shown})")
+        return [f"{self.root}: not used are {', '.join(parts)}"] if parts else []
 
 
 def files_below(
@@ -121,7 +115,7 @@ def _open_picture(path: Path, unused: Unused) -> Images:
             ImageOps.exif_transpose(image, in_place=True)
             pixels = pixels_of(image)
             if image.mode.endswith(("A", "a")) or "transparency" in image.info:
-                unused.transparent.append(path)
+                unused.add("transparencies of images", path)
             return pixels
     # Pillow and its decoders have exceptions of their own, by what is damaged.
     except Exception as error:
@@ -137,13 +131,9 @@ class _Files:
     columns: Columns
 
     def part(self, positions: Labels) -> _Files:
-        answers, columns = self.answers, self.columns
-        true = None if answers.true is None else answers.true[positions]
-        return _Files(
-            self.paths[positions],
-            answers._replace(labels=answers.labels[positions], true=true),
-            {name: values[positions] for name, values in columns.items()},
-        )
+        labels = self.answers.labels[positions]
+        columns = {name: values[positions] for name, values in self.columns.items()}
+        return _Files(self.paths[positions], self.answers._replace(labels=labels), columns)
 
 
 @dataset_sources.register("folder")

@@ -97,13 +97,12 @@ class Table(PathSource):
         others = [name for name in rows.columns if name not in (target, *left_out)]
         taken = [column.name for column in columns] if encoding else others
         check_columns(taken, rows, where)
-        inputs, notes = type_rows(rows[taken], where)
-        whole = inputs.assign(**{target: type_column(rows[target], where)[0]})
-        whole = whole[[name for name in rows.columns if name in whole]]
-        rules = [column.missing for column in columns] if encoding else [reading.missing]
-        filled, fixed = REFUSE not in rules, encoding is not None
-        check_complete(whole, where, target, fixed=fixed, filled=filled)
-        answers = answers_of(where, rows[target], reading.task, known.names)
+        read = [name for name in rows.columns if name in (target, *taken)]
+        whole, notes = type_rows(rows[read], where)
+        inputs = whole[taken]
+        filled = REFUSE not in ({column.missing for column in columns} or {reading.missing})
+        check_complete(whole, where, target, fixed=bool(columns), filled=filled)
+        answers = answers_of(where, whole[target], reading.task, known.names)
         if tested:
             train, test_rows = np.split(np.arange(len(rows)), [own])
         else:
@@ -114,16 +113,17 @@ class Table(PathSource):
                 f"{train.size} for training and {test_rows.size} for testing"
             )
         sites = [note for name in left_out for note in normalize_texts(rows[name])[1]]
-        said, here = [*notes, *answers.notes, *(f"{where}: {note}" for note in sites)], answers.here
+        said, here = [*notes, *(f"{where}: {note}" for note in sites)], answers.here
         if known.encoding:
             said += [f"{where}: {line}" for line in known.encoding.unseen(inputs)]
         if not encoding:
             encoding = Encoding.of(inputs.iloc[train], where, reading.missing)
-            lines = [*_notes_of_texts(inputs if reading.regression else whole)]
-            lines += _notes_of_inputs(inputs[:own], train, left_out)
-            lines += [
-                f"of the test rows, {line}" for line in encoding.unseen(inputs.iloc[test_rows])
-            ]
+            unseen = encoding.unseen(inputs.iloc[test_rows])
+            lines = (
+                *_notes_of_texts(inputs if reading.regression else whole),
+                *_notes_of_inputs(inputs[:own], train, left_out),
+                *(f"of the test rows, {line}" for line in unseen),
+            )
             said += [f"{where}: {line}" for line in lines]
             here = "; ".join(filter(None, (_encoded_here(encoding, train.size), here)))
         images = encoding.encoded(inputs, where, tell=reading.encoding is not None)
@@ -131,10 +131,7 @@ class Table(PathSource):
         if true is not None and not scale:
             (scale,) = Encoding.of(pandas.DataFrame({target: true[train]}), where).columns
             if scale.lowest == scale.highest:
-                raise DataError(
-                    f"{where}: column '{target}' holds {scale.lowest:g} in all {train.size} "
-                    "training rows; there is nothing to predict"
-                )
+                raise DataError(f"{where}: column '{target}' holds one number in all training rows")
         return Dataset(
             name=f"{self.name}:{location}",
             train_images=images[train],
@@ -211,7 +208,7 @@ def read_table(path: Path, texts: Collection[str] = ()) -> DataFrame:
     except Exception as error:
         problem: object = error
         if isinstance(error, UnicodeDecodeError):
-            problem = "it is not in UTF-8; save it so, or give bfl.run a frame that pandas has read"
+            problem = "it is not in UTF-8; save it so"
         raise DataError(f"{path} cannot be read as a table: {problem}".split("\n")[0]) from error
     rows = rows.rename(columns=lambda name: normalize(str(name))).reset_index(drop=True)
     if rows.empty or not rows.columns.is_unique:

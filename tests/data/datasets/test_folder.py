@@ -120,7 +120,7 @@ def test_images_of_several_sizes_kinds_and_depths_become_one_array(tmp_path: Pat
     np.testing.assert_allclose(dataset.train_images[3], 30_000 / 257, rtol=1e-6)
     # Of the one image that is transparent a person is told.
     (said,) = dataset.said
-    assert "1 images lose" in said
+    assert "1 transparencies of images" in said
     assert "train/ant/1.png" in said
     deep.unlink()
     assert load_dataset(word, "", four).train_images.dtype == np.uint8
