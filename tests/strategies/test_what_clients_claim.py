@@ -116,7 +116,7 @@ SERVERS = (
 
 def quiet_run(folder: RunFolder, **values: Any) -> Any:
     """Return a run of ten classes that shows nothing."""
-    progress = SimpleNamespace(say=lambda text: None, round=lambda *_: None)
+    progress = SimpleNamespace(say=lambda _: None, round=lambda *_: None, is_live=False)
     evaluator = SimpleNamespace(manifest=None, validates=False)
     data = SimpleNamespace(dataset=SimpleNamespace(num_classes=10), test=None)
     return FederationRun(
