@@ -178,8 +178,6 @@ def next_round(
         **metrics,
     }
     posterior, parts, optimizer = pooled.posterior, state.parts, state.server_optimizer
-    if manifest:
-        manifest.check(posterior)
     # The noise of an outgoing chain that the server draws (``draws_on_pool``). It comes before the
     # rest: what is made of a noised pool reveals no more.
     if method.pool_noise:

@@ -1,4 +1,3 @@
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -171,25 +170,6 @@ def test_a_simulated_client_keeps_its_state_in_the_runs_folder(tmp_path: Path) -
     run = run_folder(tmp_path / "run")
     store(make_task(run, KEY), simulation=True).save(1, ARRAYS)
     assert (tmp_path / "run" / "clients" / "client-000007").is_dir()
-
-
-def test_what_a_hundred_simulated_clients_keep_is_on_the_disk_alone(tmp_path: Path) -> None:
-    """Their processes keep nothing."""
-    run = run_folder(tmp_path / "run")
-    context = make_context(**{"partition-id": 7, "num-partitions": 100, "simulation": True})
-    kept = {"part.personal.point": np.ones(25_000, np.float32)}
-    size = kept["part.personal.point"].nbytes
-    for number in (1, 2):
-        for client in range(100):
-            task = replace(make_task(run, KEY), partition_id=client, server_round=number)
-            state = store(task, context)
-            assert (state.take_up(number - 1, number) is None) == (number == 1)
-            state.save(number, kept)
-    assert not context.state
-    on_disk = sum(
-        file.stat().st_size for file in (tmp_path / "run" / "clients").rglob("*.snapshot")
-    )
-    assert on_disk > 2 * 100 * size
 
 
 @pytest.mark.parametrize("there", ["nothing", "another run", "no key"])

@@ -25,14 +25,13 @@ from flwr.serverapp.strategy import (
     Result,
     Strategy,
 )
-from small_federation import arguments, make_app, make_grid, make_training_app, shifted
+from small_federation import arguments, make_app, make_grid, make_training_app
 
 import strategies
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.wire import (
     CONFIG,
-    TrainTask,
     posterior_from_arrays,
     posterior_to_arrays,
     reply_content,
@@ -111,30 +110,6 @@ def test_flowers_start_gives_the_bits_of_ours(
     assert sorted(found[0].train_metrics_clientapp) == [1, 2, 3]
     for ours, theirs in (found[:2], found[2:]):
         assert dict(ours.train_metrics_clientapp) == dict(theirs.train_metrics_clientapp)
-
-
-def test_a_sample_of_clients_is_flowers_as_well() -> None:
-    make = partial(strategies.LinearPool, sampling="cyclic", seed=1)
-    assert digest(run(make().start)) == digest(run(flowers(make())))
-
-
-def test_flowers_start_warns_of_weights_as_ours_does() -> None:
-    """One of three echoes what it has received, and outweighs the others."""
-
-    def echo(message: Message, context: Context) -> RecordDict:
-        if context.node_config["partition-id"]:
-            return learn(message, context)
-        arrays: Any = message.content["arrays"]
-        return reply_content(posterior_from_arrays(arrays), {"num-examples": 10})
-
-    told: dict[str, list[str]] = {"ours": [], "flowers": []}
-    for whose, warn in told.items():
-        strategy = strategies.Conflation(
-            **arguments(weighting="distance", clients=CLIENTS, on_warning=warn.append)
-        )
-        run(strategy.start if whose == "ours" else flowers(strategy), make_training_app(echo))
-    assert len(told["ours"]) == 1
-    assert told["flowers"] == told["ours"]
 
 
 def test_a_strategy_begins_anew_with_each_start() -> None:
@@ -233,22 +208,6 @@ def test_a_round_that_a_wrapper_leaves_out_is_gone_on_from() -> None:
 def test_flowers_mods_are_on_every_message(mod: Any) -> None:
     found = run(strategies.WeightedSumOfNormals().start, plain_app([mod]))
     assert found.train_metrics_clientapp[3]["clients"] == CLIENTS
-
-
-def test_clients_that_fail_are_left_out_of_flowers_start_too() -> None:
-    def reply(task: TrainTask, received: Posterior) -> RecordDict:
-        if task.partition_id == 1:
-            raise RuntimeError("down")
-        return shifted(task, received)
-
-    told: list[str] = []
-    strategy = strategies.Conflation(**arguments(clients=CLIENTS, on_warning=told.append))
-    result = run(flowers(strategy), make_app(reply), rounds=1)
-    metrics = result.train_metrics_clientapp[1]
-    assert (metrics["clients"], metrics["failures"]) == (CLIENTS - 1, 1)
-    assert "client 1" in told[0]
-    with pytest.raises(RunError, match="3 of 4 clients"):
-        run(flowers(strategies.Conflation(**arguments(min_clients=4))), make_app(reply), rounds=1)
 
 
 def test_clients_evaluate_if_they_are_asked() -> None:

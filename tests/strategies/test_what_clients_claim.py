@@ -21,8 +21,7 @@ from small_federation import (
 )
 
 import strategies
-from bfl.aggregation.pooling import Pooled, pooling_rules
-from bfl.aggregation.pooling.core import Sums
+from bfl.aggregation.pooling import pooling_rules
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results.run_folder import RunFolder
@@ -62,24 +61,6 @@ def test_a_negative_moving_variance_is_refused_with_its_name() -> None:
     )
     assert told[1].startswith("round 2, client 1: update refused")
     assert pooled.point.tolist() == [-1.0, 1.0, 0.0]  # 0, where a channel is silent, is sound
-
-
-def test_what_pooling_makes_of_point_parameters_is_checked_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sound = Sums.pooled
-
-    def careless(self: Sums) -> Pooled:
-        pooled = sound(self)
-        pooled.posterior.point[1:2] = -1.0  # none in the trial before the first round
-        return pooled
-
-    monkeypatch.setattr(Sums, "pooled", careless)
-    strategy = strategies.PosteriorPooling(
-        **arguments(rule="nwa", weighting="equal", manifest=MANIFEST)
-    )
-    with pytest.raises(RunError, match=r"round 1, pooling: .*'norm/moving_variance' has 1 of 2"):
-        strategy.start(make_grid(make_app()), posterior_to_arrays(START), num_rounds=1)
 
 
 def test_a_run_does_not_begin_with_a_negative_one() -> None:
