@@ -70,7 +70,7 @@ def read_task(
     num_examples: int,
     weighting: Weighting | None = None,
 ) -> messages.MaskedTask:
-    """Return what a client is told with its task, before it trains for what it would not send.
+    """Return the masked part of a task, before the client trains for what it would not send.
 
     Args:
         num_examples: The number of its examples, as the server knows it.
@@ -123,8 +123,8 @@ def _mask(
     num_examples: int,
 ) -> RecordDict:
     """Return the content of a reply with a vector, to which its masks are added in place."""
-    told = messages.task_digest(message.content, task.exponents, task.known_total, without_paths)
-    state = protocol.masked(_secrets(context), task, vector, secure_sums.neighbourhood, told)
+    digest = messages.task_digest(message.content, task.exponents, task.known_total, without_paths)
+    state = protocol.masked(_secrets(context), task, vector, secure_sums.neighbourhood, digest)
     context.state[messages.SECURE] = state.to_record()
     return messages.masked_content(vector, num_examples)
 

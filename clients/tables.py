@@ -34,12 +34,12 @@ def describe_table(message: Message, context: Context) -> Message:
         problem = "this node has private=true: a file beside its table has to say its columns"
         raise public(ConfigurationError(problem))
     columns = table.encoding.columns if table.encoding else ()
-    said = TableDescription(
+    description = TableDescription(
         known=not table.numbered_here,
         columns={column.name: column.categories for column in columns},
         class_names=table.class_names,
     )
-    return Message(said.to_content(), reply_to=message)
+    return Message(description.to_content(), reply_to=message)
 
 
 def add_up_table(message: Message, context: Context) -> Message:

@@ -255,12 +255,12 @@ class Federation:
     def _unfit(
         self, partition_id: int, candidates: Mapping[int, NodeDescription], online: set[int]
     ) -> str:
-        description, *others = candidates.values()
+        description, *rivals = candidates.values()
         if partition_id not in self.nodes:
             return f"its partition-id is {partition_id}; expected 0 to {self.size - 1}"
         if self.nodes[partition_id] in online:
             return f"node {self.nodes[partition_id]} has this partition"
-        if others:
+        if rivals:
             return f"they all have partition-id {partition_id}"
         if description.code not in (code_digest(), ""):
             return "it runs other code than the server"
@@ -349,8 +349,8 @@ class NodeDescriptions:
 
     def silent(self) -> list[int]:
         """Return the nodes that have been asked and have not answered yet."""
-        asked = {message.metadata.dst_node_id for message in self._outstanding.messages.values()}
-        return sorted(asked - self.known.keys())
+        queried = {message.metadata.dst_node_id for message in self._outstanding.messages.values()}
+        return sorted(queried - self.known.keys())
 
     def problems(self) -> str:
         """Return a line for each node that has not said who it is."""

@@ -42,7 +42,7 @@ class FlowerClients:
 
     Args:
         federation: The nodes; those that are gone are looked for again before each round.
-        known: What is known of the clients' configuration; None: they are sent none.
+        configuration: What is known of the clients' configuration; None: they are sent none.
         silence: Seconds without hearing from any client after which a round goes on without those
             that have not replied.
 
@@ -60,7 +60,7 @@ class FlowerClients:
         federation: Federation,
         options: ClientOptions,
         run: RunSupport,
-        known: Configuration | None,
+        configuration: Configuration | None,
         *,
         silence: float,
         warn: Warn,
@@ -68,7 +68,7 @@ class FlowerClients:
         self.grid, self.federation = grid, federation
         self.options, self.silence = options, silence
         self.num_examples = _num_examples(
-            federation, options, known.held_back_share if known else 0.0
+            federation, options, configuration.held_back_share if configuration else 0.0
         )
         self.more = ConfigRecord()
         self.usable = UsableReplies(1)
@@ -76,10 +76,12 @@ class FlowerClients:
         self._run, self._warn = run, warn
         self._texts = {paths: options.configuration_text(paths=paths) for paths in (False, True)}
         self._test_partition = (
-            run.test_partition if known and known.keys.evaluated_by == "clients" else None
+            run.test_partition
+            if configuration and configuration.keys.evaluated_by == "clients"
+            else None
         )
         self._likelihood_examples = 0
-        if known and known.inference.counts_all_examples:
+        if configuration and configuration.inference.counts_all_examples:
             self._likelihood_examples = self._count_all_examples()
 
     @property
@@ -196,8 +198,8 @@ class FlowerClients:
 
     def _show(self, request: TrainingRequest) -> None:
         if self._run.shows_replies and not request.of_sums:
-            asked = len(request.partition_ids) - len(request.implausible)
-            self._run.show_replies(asked, self.usable.counts)
+            selected = len(request.partition_ids) - len(request.implausible)
+            self._run.show_replies(selected, self.usable.counts)
 
     def _refuse(
         self, request: TrainingRequest, partition_id: int, problem: str, *, was_usable: bool = False

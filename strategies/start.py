@@ -164,14 +164,14 @@ def begin(
     """
     method, run, options = strategy.method, strategy.run, strategy.client_options
     initial = initial_posterior(arrays, run.manifest)
-    known = options.known_configuration()
-    check_method(method, initial, known, run.server, options.round_retries, run.manifest)
+    configuration = options.known_configuration()
+    check_method(method, initial, configuration, run.server, options.round_retries, run.manifest)
     method.declared(initial)  # refuses what does not fit before anybody trains
     # Examples are assigned by partition ids, parts keep clients' states by them, and masks are
     # agreed on by them; the clients of this package have a configuration, and say what they hold.
     # A list of clients binds each node's key to a partition.
     by_partition = bool(
-        known
+        configuration
         or options.partition is not None
         or method.parts
         or method.exchange.secure_sums
@@ -184,7 +184,7 @@ def begin(
         log(WARNING, text, nodes.size)
     warnings = Warnings(run.warn)
     clients = FlowerClients(
-        grid, nodes, options, run, known, silence=timeout, warn=warnings.warn_of_client
+        grid, nodes, options, run, configuration, silence=timeout, warn=warnings.warn_of_client
     )
     selected = {
         number: method.sampling.sample(strategy.seed, number, nodes.size)
@@ -193,7 +193,7 @@ def begin(
     if secure_sums := method.exchange.secure_sums:
         from strategies.masked import check_masked
 
-        check_masked(method, secure_sums, initial, known, clients, selected)
+        check_masked(method, secure_sums, initial, configuration, clients, selected)
     if not method.server_optimizer.idle and initial.point.size and not run.manifest:
         run.warn(
             f"server-optimizer '{method.server_optimizer.name}' moves all {initial.point.size} "
@@ -204,5 +204,5 @@ def begin(
     state = run.state or ServerState.first(
         initial, nodes.size, method.begin_server_states(initial, nodes.size)
     )
-    parametrization = known.inference.parametrization if known else SOFTPLUS
+    parametrization = configuration.inference.parametrization if configuration else SOFTPLUS
     return RunningFederation(grid, clients, warnings, state, state.server_round, parametrization)
