@@ -15,8 +15,8 @@ from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.report import run_report
 from bfl.experiments.results.run_folder import REPORT, RunFolder
 from bfl.experiments.run.simulation import BACKENDS, read_backend_config
+from bfl.experiments.studies.claims import rewrite, study_report, with_claims
 from bfl.experiments.studies.figures import draw_study
-from bfl.experiments.studies.pages import rewrite, study_report, with_claims
 from bfl.experiments.studies.results import OUTPUT, STUDY_TOML, OpenedStudy, StudyFolder, open_study
 from bfl.experiments.studies.runner import MACHINE_KEYS, make_study
 from bfl.experiments.studies.study import REDUCIBLE

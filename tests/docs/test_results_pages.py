@@ -8,7 +8,7 @@ import pytest
 
 from bfl.configuration.sources import read_toml
 from bfl.experiments.studies import read_study
-from bfl.experiments.studies.pages import rewritten
+from bfl.experiments.studies.claims import rewritten
 from bfl.experiments.studies.results import open_study
 from bfl.experiments.studies.study import configuration_hash
 

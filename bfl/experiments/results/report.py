@@ -37,17 +37,17 @@ TEMPLATE = Path(__file__).with_name("report.html")
 GLOSSARY = Path(bfl.__file__).with_name("commands") / "glossary.md"
 
 SECTIONS = {
-    "Calibration": ("reliability-diagram", "confusion-matrix", "predicted-numbers"),
-    "Uncertainty": (
+    "Calibration": ["reliability-diagram", "confusion-matrix", "predicted-numbers"],
+    "Uncertainty": [
         "retention-curves",
         "uncertainty-of-errors",
         "familiarity",
         "member-confidences",
-    ),
-    "Foreign images and shift": ("foreign-images", "corruptions"),
-    "Clients": ("partition", "client-curves"),
-    "Learning": ("learning-curve", "posterior-spread"),
-    "Test images": ("certain-images",),
+    ],
+    "Foreign images and shift": ["foreign-images", "corruptions"],
+    "Clients": ["partition", "client-curves"],
+    "Learning": ["learning-curve", "posterior-spread"],
+    "Test images": ["certain-images"],
 }
 """The sections of a run's report with their figures; other figures come last."""
 
@@ -357,7 +357,7 @@ def _sections(run: _Run) -> Iterator[Section]:
     others = [text for text in folder.warnings() if text not in lost]
     yield Section("Warnings", items=[*lost, *others])
     named = [name for names in SECTIONS.values() for name in names]
-    unnamed = tuple(name for name in figures.names() if name not in named)
+    unnamed = [name for name in figures.names() if name not in named]
     for title, names in {**SECTIONS, "Other figures": unnamed}.items():
         section = Section(title)
         for name in (name for name in names if name in figures):

@@ -21,7 +21,7 @@ from bfl.experiments.results import RunFolder
 from bfl.experiments.results.figures import figures
 from bfl.experiments.results.report import run_report
 from bfl.experiments.results.table import three_digits
-from bfl.experiments.studies.pages import study_report
+from bfl.experiments.studies.claims import study_report
 from bfl.experiments.studies.results import open_study
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))

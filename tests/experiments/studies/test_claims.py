@@ -11,8 +11,7 @@ from small_study import STUDY, bfl, finish_run, made_study, scaled_study
 
 from bfl.errors import ConfigurationError
 from bfl.experiments.studies import Run
-from bfl.experiments.studies.claims import LEVEL, check_seeds, claims, holm, p_value
-from bfl.experiments.studies.pages import rewritten
+from bfl.experiments.studies.claims import LEVEL, check_seeds, claims, holm, p_value, rewritten
 from bfl.experiments.studies.results import StudyFolder
 from bfl.experiments.studies.table import StudyTable
 
