@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count, cycle, islice, product
@@ -455,44 +455,41 @@ def read_study(path: Path) -> Study:
 
     Raises:
         ConfigurationError: The file, or one that it extends, cannot be read or has an unknown key,
-            or its study is contradictory or too large. The message has one line for each problem.
+            or its study is contradictory or too large.
     """
     tables, published_folder = read_extended(path)
-
-    def refuse(problems: Iterable[str], cause: Exception | None = None) -> None:
-        if lines := [f"study {path}: {text}" for text in dict.fromkeys(problems)]:
-            raise ConfigurationError("\n".join(lines)) from cause
-
     # The names that a plugin brings are unknown here.
     base = tables.get("base", {})
     known = not (isinstance(base, Mapping) and named_plugins(base))
     try:
         file = _File.model_validate(tables, context={CHECKED: known})
+        sizes = [1 if file.rows is None else len(file.rows), *map(len, file.axes.values())]
+        if max(*sizes, math.prod(sizes)) > MOST_RUNS:
+            largest = max(file.axes, key=lambda axis: len(file.axes[axis]))
+            raise ValueError(
+                f"its axes and rows make {math.prod(sizes)} runs, of which axis '{largest}' has "
+                f"{len(file.axes[largest])} values; allowed: at most {MOST_RUNS}"
+            )
+        study = Study(
+            name=file.name or slug(path.stem),
+            title=file.title,
+            base=file.base,
+            axes={axis: _axis(axis, values, known) for axis, values in file.axes.items()},
+            rows=(Choice({}),) if file.rows is None else tuple(map(_choice, file.rows)),
+            columns=tuple(file.columns),
+            spread=file.spread,
+            figures=tuple(file.figures),
+            claims=tuple(file.claims),
+            source=path,
+            tables=tables,
+        )
+        if problem := next(_problems(study), None):
+            raise ValueError(problem)
     except pydantic.ValidationError as error:
-        refuse(_refused(error), error)
-        raise
-    sizes = {f"axis '{axis}'": len(values) for axis, values in file.axes.items()}
-    sizes["the rows"] = 1 if file.rows is None else len(file.rows)
-    if (runs := math.prod(sizes.values())) > MOST_RUNS or max(sizes.values()) > MOST_RUNS:
-        shown = ", ".join(f"{place} has {size} values" for place, size in sizes.items() if size > 1)
-        refuse([f"{shown}, which makes {runs} runs; allowed: at most {MOST_RUNS}"])
-    problems: list[str] = []
-    rows = [_choice(row, f"row {n}", problems) for n, row in enumerate(file.rows or (), 1)]
-    study = Study(
-        name=file.name or slug(path.stem),
-        title=file.title,
-        base=file.base,
-        axes={axis: _axis(axis, values, problems, known) for axis, values in file.axes.items()},
-        rows=(Choice({}),) if file.rows is None else tuple(rows),
-        columns=tuple(file.columns),
-        spread=file.spread,
-        figures=tuple(file.figures),
-        claims=tuple(file.claims),
-        source=path,
-        tables=tables,
-    )
-    refuse([*problems, *_collisions(study)])
-    refuse(_problems(study))
+        lines = [f"study {path}: {text}" for text in dict.fromkeys(_refused(error))]
+        raise ConfigurationError("\n".join(lines)) from error
+    except ValueError as error:
+        raise ConfigurationError(f"study {path}: {error}") from error
     if file.published is not None:
         study = replace(study, published=file.published.read(published_folder, study))
     return study.scaled(file.scale)
@@ -512,29 +509,30 @@ def _refused(error: pydantic.ValidationError) -> Iterable[str]:
         elif not where and (key in SECTIONS or key in default_values()):
             yield f"'{key}' belongs to a run; give it in [base]"
         else:
-            fields = models.get(str(where[0]), _File).model_fields if where else _File.model_fields
-            names = [info.alias or name for name, info in fields.items()]
+            model = models[str(where[0])] if where else _File
+            names = [info.alias or name for name, info in model.model_fields.items()]
             within = f" (in {'.'.join(map(str, where))})" if where else ""
             yield unknown_key(str(key), names) + within
 
 
-def _axis(name: str, values: Sequence[Any], problems: list[str], known: bool) -> tuple[Choice, ...]:
+def _axis(name: str, values: Sequence[Any], known: bool) -> tuple[Choice, ...]:
     if not values:
-        problems.append(f"axis '{name}' is empty; give it values, or leave it out")
+        raise ValueError(f"axis '{name}' is empty; give it values, or leave it out")
     of_tables = all(isinstance(each, Mapping) for each in values)
     if known and name not in default_values() and not of_tables:
-        problems.append(
+        raise ValueError(
             f"axis '{name}': {unknown_key(name, default_values())} (an axis of another name has "
             "tables with a label for values)"
         )
-    return tuple(_choice(each, f"axis '{name}'", problems, name) for each in values)
+    return tuple(_choice(each, name) for each in values)
 
 
-def _choice(given: Any, where: str, problems: list[str], axis: str = "") -> Choice:
+def _choice(given: Any, axis: str = "") -> Choice:
+    """Return a value of an axis, or a row."""
     if axis and not isinstance(given, Mapping):
         text = given if isinstance(given, str) else str(given).lower()
         return Choice({axis: text}, {axis: given}, _part(axis, text, isinstance(given, str)))
-    label, published = given.get("label"), given.get("published", True)
+    where, label = f"axis '{axis}'" if axis else "rows", given.get("label")
     labels = {axis or ROW: label} if axis or isinstance(label, str) else label
     if not (
         isinstance(labels, Mapping)
@@ -542,26 +540,25 @@ def _choice(given: Any, where: str, problems: list[str], axis: str = "") -> Choi
         and all(isinstance(text, str) and slug(text) for text in labels.values())
     ):
         kinds = "a string" if axis else "a string or a table of strings by column"
-        problems.append(f"{where}: needs a label, {kinds}; given: {given}")
-        labels = {axis or ROW: "unlabelled"}
-    if not isinstance(published, bool):
-        problems.append(f"{where}: published is {published!r}; allowed: true or false")
+        raise ValueError(f"{where}: needs a label, {kinds}; given: {given}")
+    if not isinstance(published := given.get("published", True), bool):
+        raise ValueError(f"{where}: published is {published!r}; allowed: true or false")
     parts = [_part(axis, text, named=True) if axis else slug(text) for text in labels.values()]
     values = {key: value for key, value in given.items() if key not in ("label", "published")}
-    return Choice(dict(labels), values, "-".join(parts), bool(published))
+    return Choice(dict(labels), values, "-".join(parts), published)
 
 
 def _part(axis: str, label: str, named: bool) -> str:
-    part = slug(label)
+    part = slug(label)  # a number is preceded by its axis's name
     return part if named and not part[:1].isdigit() else f"{slug(axis)}-{part}"
 
 
-def _collisions(study: Study) -> Iterable[str]:
+def _problems(study: Study) -> Iterator[str]:
+    """Yield what is wrong with a study; the first problem may cause the others."""
     if study.name != slug(study.name):
         yield f"name is {study.name!r}; allowed: small letters, digits, '.' and '-'"
     if not study.rows:
         yield "rows is empty; give it rows, or leave it out"
-        return
     if len(kinds := dict.fromkeys(", ".join(row.labels) for row in study.rows)) > 1:
         yield f"rows: all labels have the same columns; given: {'; '.join(kinds)}"
     for column, number in Counter([*study.rows[0].labels, *study.axes]).items():
@@ -578,9 +575,6 @@ def _collisions(study: Study) -> Iterable[str]:
             setting[key] = place
     for key in set(GIVEN_BY_THE_RUNNER) & set(study.base):
         yield f"base sets {key}, which depends on the machine; allowed: --output or --run-config"
-
-
-def _problems(study: Study) -> Iterable[str]:
     for name, number in Counter(run.name for run in study.runs).items():
         if number > 1:
             yield (
