@@ -15,6 +15,7 @@ from bfl.experiments.results.run_folder import RunFolder
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,7 @@ def scripts(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = subprocess.run(
         [str(python), "-c", "import bfl, strategies, clients; print(bfl.__file__)"],
         cwd=environment,
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         check=True,
@@ -59,11 +61,10 @@ def scripts(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(scripts: Path, folder: Path, name: str, *arguments: str) -> str:
     """Run a command of the wheel in a folder and return what it prints; it has to succeed."""
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     done = subprocess.run(
         [str(scripts / name), *arguments],
         cwd=folder,
-        env={**environment, "BFL_CPUS": "1"},
+        env={**ENVIRONMENT, "BFL_CPUS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
