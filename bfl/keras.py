@@ -63,20 +63,17 @@ def configure(threads: int, operations: int = 1) -> None:
             gpus = tf.config.list_physical_devices("GPU")
         for gpu in gpus:
             tf.config.experimental.set_memory_growth(gpu, True)
-    except RuntimeError:
-        wanted = _configured_threads
-        _configured_threads = (
-            tf.config.threading.get_intra_op_parallelism_threads() or available_cpus()
-        )
-        _operations_at_once = (
-            tf.config.threading.get_inter_op_parallelism_threads() or available_cpus()
-        )
+    except RuntimeError:  # somebody else has computed with it
+        threading = tf.config.threading
+        kept = threading.get_intra_op_parallelism_threads() or available_cpus()
         warnings.warn(
             "TensorFlow has computed in this process before bfl was used, so it keeps its "
-            f"{_configured_threads} threads and does not get {wanted}: the last digits may differ. "
+            f"{kept} threads and does not get {_configured_threads}: the last digits may differ. "
             "For the same bits, use bfl first in a process",
             stacklevel=2,
         )
+        _configured_threads = kept
+        _operations_at_once = threading.get_inter_op_parallelism_threads() or available_cpus()
     tf.config.experimental.enable_op_determinism()
 
 
