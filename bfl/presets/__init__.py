@@ -21,6 +21,9 @@ class Preset(Component):
 
 presets: Registry[Preset] = Registry("strategy", "bfl.presets")
 
+_AVERAGES: Values = {"pooling": "naive-weighted-averaging"}
+_AVERAGES_BY_SIZE: Values = {**_AVERAGES, "weighting": "train-size"}
+
 
 @presets.register("accuracy-based-averaging", aliases=("abavg",))
 class AccuracyBasedAveraging(Preset):
@@ -30,11 +33,7 @@ class AccuracyBasedAveraging(Preset):
     non-IID situations".
     """
 
-    values: ClassVar[Values] = {
-        "pooling": "naive-weighted-averaging",
-        "weighting": "accuracy",
-        "server-data": "held-back",
-    }
+    values: ClassVar[Values] = {**_AVERAGES, "weighting": "accuracy", "server-data": "held-back"}
 
 
 @presets.register("federated-averaging", aliases=("fedavg",))
@@ -45,11 +44,7 @@ class FederatedAveraging(Preset):
     decentralized data", Algorithm 1.
     """
 
-    values: ClassVar[Values] = {
-        "pooling": "naive-weighted-averaging",
-        "weighting": "train-size",
-        "inference": "deterministic",
-    }
+    values: ClassVar[Values] = {**_AVERAGES_BY_SIZE, "inference": "deterministic"}
 
 
 @presets.register("federated-bayesian-ensemble", aliases=("fedbe",))
@@ -63,8 +58,7 @@ class FederatedBayesianEnsemble(Preset):
     """
 
     values: ClassVar[Values] = {
-        "pooling": "naive-weighted-averaging",
-        "weighting": "train-size",
+        **_AVERAGES_BY_SIZE,
         "refinement": "distillation",
         "sampler": "gaussian",
         "ensemble-samples": 10,
@@ -86,8 +80,7 @@ class FederatedMutualLearning(Preset):
     """
 
     values: ClassVar[Values] = {
-        "pooling": "naive-weighted-averaging",
-        "weighting": "train-size",
+        **_AVERAGES_BY_SIZE,
         "personalization": "mutual-distillation",
         "optimizer": "stochastic-gradient-descent",
         "personal-optimizer": "stochastic-gradient-descent",
@@ -107,12 +100,7 @@ class FederatedPersonalization(Preset):
     1 and 2, with one personalization layer.
     """
 
-    values: ClassVar[Values] = {
-        "pooling": "naive-weighted-averaging",
-        "weighting": "train-size",
-        "shared": "body",
-        "evaluated-by": "clients",
-    }
+    values: ClassVar[Values] = {**_AVERAGES_BY_SIZE, "shared": "body", "evaluated-by": "clients"}
 
 
 @presets.register("federated-proximal", aliases=("fedprox",))
@@ -122,7 +110,7 @@ class FederatedProximal(Preset):
     Source: Li et al. (2020), "Federated optimization in heterogeneous networks", Algorithm 2.
     """
 
-    values: ClassVar[Values] = {"pooling": "naive-weighted-averaging", "objective": "elbo+proximal"}
+    values: ClassVar[Values] = {**_AVERAGES, "objective": "elbo+proximal"}
 
 
 @presets.register("heterogeneous-bayesian", aliases=("hbfl",))
@@ -187,7 +175,7 @@ class LocalTraining(Preset):
     """
 
     values: ClassVar[Values] = {
-        "pooling": "naive-weighted-averaging",
+        **_AVERAGES,
         "personalization": "alone",
         "personal-optimizer": "stochastic-gradient-descent",
         "momentum": 0.9,
@@ -206,8 +194,7 @@ class OneRoundEnsemble(Preset):
     """
 
     values: ClassVar[Values] = {
-        "pooling": "naive-weighted-averaging",
-        "weighting": "train-size",
+        **_AVERAGES_BY_SIZE,
         "predictive": "ensemble",
         "ensemble-samples": 0,
         "ensemble-average": False,
@@ -268,7 +255,7 @@ class Scaffold(Preset):
     """
 
     values: ClassVar[Values] = {
-        "pooling": "naive-weighted-averaging",
+        **_AVERAGES,
         "weighting": "equal",
         "correction": "scaffold",
         "optimizer": "stochastic-gradient-descent",
@@ -284,10 +271,7 @@ class ServerAdagrad(Preset):
     Source: Reddi et al. (2021), "Adaptive federated optimization", Algorithm 2.
     """
 
-    values: ClassVar[Values] = {
-        "pooling": "naive-weighted-averaging",
-        "server-optimizer": "adagrad",
-    }
+    values: ClassVar[Values] = {**_AVERAGES, "server-optimizer": "adagrad"}
 
 
 @presets.register("server-adam", aliases=("fedadam",))
@@ -297,7 +281,7 @@ class ServerAdam(Preset):
     Source: Reddi et al. (2021), "Adaptive federated optimization", Algorithm 2.
     """
 
-    values: ClassVar[Values] = {"pooling": "naive-weighted-averaging", "server-optimizer": "adam"}
+    values: ClassVar[Values] = {**_AVERAGES, "server-optimizer": "adam"}
 
 
 @presets.register("server-momentum", aliases=("fedavgm",))
@@ -308,11 +292,7 @@ class ServerMomentum(Preset):
     federated visual classification", section 4.3.
     """
 
-    values: ClassVar[Values] = {
-        "pooling": "naive-weighted-averaging",
-        "server-optimizer": "momentum",
-        "server-momentum": 0.9,
-    }
+    values: ClassVar[Values] = {**_AVERAGES, "server-optimizer": "momentum", "server-momentum": 0.9}
 
 
 @presets.register("server-yogi", aliases=("fedyogi",))
@@ -322,7 +302,7 @@ class ServerYogi(Preset):
     Source: Reddi et al. (2021), "Adaptive federated optimization", Algorithm 2.
     """
 
-    values: ClassVar[Values] = {"pooling": "naive-weighted-averaging", "server-optimizer": "yogi"}
+    values: ClassVar[Values] = {**_AVERAGES, "server-optimizer": "yogi"}
 
 
 @presets.register("vanilla-distillation", aliases=("v-distillation",))
@@ -334,8 +314,7 @@ class VanillaDistillation(Preset):
     """
 
     values: ClassVar[Values] = {
-        "pooling": "naive-weighted-averaging",
-        "weighting": "train-size",
+        **_AVERAGES_BY_SIZE,
         "refinement": "distillation",
         "ensemble-samples": 0,
         "ensemble-average": False,
