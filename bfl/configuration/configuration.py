@@ -11,9 +11,10 @@ from typing import Any
 
 import pydantic
 
+from bfl import plugins
 from bfl.aggregation.server import UsesServer
 from bfl.closing.base import HELD_BACK_SHARE
-from bfl.configuration import compatibility, settings
+from bfl.configuration import compatibility, messages, settings
 from bfl.configuration.component_slots import (
     EVALUATION,
     OF_EVERY_RUN,
@@ -23,7 +24,6 @@ from bfl.configuration.component_slots import (
     PickedParts,
 )
 from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
-from bfl.configuration.messages import nearest_key, refused_values, unknown_key
 from bfl.configuration.pairs import Value, parse_pairs
 from bfl.data import datasets
 from bfl.data.datasets.foreign import absolute_foreign, corruption_names
@@ -32,7 +32,6 @@ from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import best_metric
 from bfl.federation.parts import TwoSidedPart
 from bfl.federation.privacy import Mechanism
-from bfl.plugins import load_plugins, named_plugins, used_plugins
 from bfl.presets import presets
 from bfl.registry import Component, kebab
 from bfl.texts import counted
@@ -203,7 +202,8 @@ def resolve(
     Raises:
         ConfigurationError: Some values are refused. The message has one line for each.
     """
-    plugins = load_plugins(named_plugins(settings.given_values(values)), plugins_of_node)
+    named = plugins.named_plugins(settings.given_values(values))
+    loaded = plugins.load_plugins(named, plugins_of_node)
     given = settings.given_values(values)
     # What is typed in another encoding is read as such characters, which no file of a run takes.
     _raise_if_any(
@@ -220,9 +220,9 @@ def resolve(
     # Which keys there are, and what the strategy says of them.
     known = settings.default_values()
     unknown = [key for key in given if key not in known]
-    problems = [unknown_key(key, known) for key in unknown[:MOST_PROBLEMS]]
+    problems = [messages.unknown_key(key, known) for key in unknown[:MOST_PROBLEMS]]
     problems += [f"unknown key '{key}'" for key in unknown[MOST_PROBLEMS:]]
-    if "plugins" in [nearest_key(key, known) for key in unknown[:MOST_PROBLEMS]]:
+    if "plugins" in [messages.nearest_key(key, known) for key in unknown[:MOST_PROBLEMS]]:
         _raise_if_any(problems)  # the parts of a plugin that is not named are unknown as well
     strategy = settings.NO_STRATEGY
     word = given.get("strategy", settings.default_strategy(given))
@@ -230,7 +230,7 @@ def resolve(
         with _collect(problems):
             strategy = settings.named_strategy(word)
     problems += [
-        f"strategy '{word}' sets a key that is none: {unknown_key(key, known)}"
+        f"strategy '{word}' sets a key that is none: {messages.unknown_key(key, known)}"
         for key in strategy.values
         if key not in known
     ]
@@ -261,7 +261,7 @@ def resolve(
     used += [type(part) for _, parts in picked.values() for part in parts]
     sources = datasets.dataset_sources, keys.dataset.partition(":")[0]
     used += [registry.get(n) for registry, n in ((presets, name), sources) if n in registry]
-    places = ", ".join(plugin.place for plugin in used_plugins(plugins, used))
+    places = ", ".join(plugin.place for plugin in plugins.used_plugins(loaded, used))
     chosen: dict[str, Any] = {
         kind.attribute: picked[kind.key][1] if kind.chain else picked[kind.key][1][0]
         for kind in SLOTS
@@ -359,6 +359,6 @@ def _collect(problems: list[str]) -> Iterator[None]:
     try:
         yield
     except pydantic.ValidationError as error:
-        problems += refused_values(error)
+        problems += messages.refused_values(error)
     except ConfigurationError as error:
         problems.append(str(error))

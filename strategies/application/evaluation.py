@@ -23,7 +23,7 @@ from bfl.evaluation.evaluated_ensemble import EvaluatedEnsemble, evaluate_ensemb
 from bfl.evaluation.uncertainty import check_measures
 from bfl.experiments.results import run_folder as files
 from bfl.experiments.run.network import NetworkDescription
-from bfl.federation.node_description import NETWORK_QUERY, NetworkQuery, manifest_from_content
+from bfl.federation import node_description
 from bfl.posteriors import Manifest, Posterior
 from strategies.federation import Federation
 from strategies.run_support import NOT_FINITE, ClientOptions
@@ -116,16 +116,16 @@ def manifest_of_clients(
     needed = options.needed(federation.size)
     texts = {paths: options.configuration_text(paths=paths) for paths in (False, True)}
     queries = {
-        client: NetworkQuery(
+        client: node_description.NetworkQuery(
             texts[federation.reads_run_paths(client)], dataset.image_shape, dataset.num_classes
         ).to_content()
         for client in federation.nodes
     }
     found, failed = federation.ask(
         grid,
-        NETWORK_QUERY,
+        node_description.NETWORK_QUERY,
         queries,
-        lambda reply: manifest_from_content(reply.content).to_json(),
+        lambda reply: node_description.manifest_from_content(reply.content).to_json(),
         keys,
         needed,
     )

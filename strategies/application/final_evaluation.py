@@ -16,11 +16,10 @@ from bfl.evaluation.evaluated_ensemble import ENSEMBLE, EvaluatedEnsemble
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.prediction_sets import set_numbers
-from bfl.experiments.results import clients, environment, summary
+from bfl.experiments.results import clients, environment, monitoring, summary
 from bfl.experiments.results import run_folder as files
 from bfl.experiments.results.clients import describe_left_out
 from bfl.experiments.results.figures import draw_all
-from bfl.experiments.results.monitoring import CollapseWatch, error_auroc
 from bfl.experiments.results.table import metrics_table
 from bfl.federation.wire import Positions
 from bfl.posteriors import Posterior
@@ -162,8 +161,10 @@ def _evaluate(
         seen = numbers
         if isinstance(predictions, Predictions):
             wrong = predictions.predicted != test.tested_on
-            seen = numbers | error_auroc(predictions.epistemic, wrong)
-        CollapseWatch(folder, run.progress.say).look(seen, samples, files.FINAL_EVALUATION)
+            seen = numbers | monitoring.error_auroc(predictions.epistemic, wrong)
+        monitoring.CollapseWatch(folder, run.progress.say).look(
+            seen, samples, files.FINAL_EVALUATION
+        )
 
     def of_some(positions: Positions) -> Numbers:
         some, labels = predictions.take(positions), test.tested_on[positions]

@@ -16,18 +16,17 @@ from flwr.serverapp import Grid
 from bfl.closing.base import greatest
 from bfl.configuration import Configuration
 from bfl.configuration.configuration import says_nothing_measured
-from bfl.data.datasets import Dataset
-from bfl.data.datasets.encoding import CONSTANT, Column, finish, impossible_column, sums_size
+from bfl.data.datasets import Dataset, encoding
 from bfl.data.datasets.reading import COLUMNS, SUMMED
 from bfl.errors import ConfigurationError, RunError
+from bfl.federation import node_description
 from bfl.federation.client_metrics import neutralized
-from bfl.federation.node_description import ADD_UP_TABLE, TABLE_QUERY, TableDescription
 from bfl.federation.wire import CONFIG, VERSION, WIRE_FORMAT
+from strategies import run_support
 from strategies.closing import SumsRequest, as_posterior, sums_of_clients
 from strategies.federation import Federation
 from strategies.flower_clients import FlowerClients
 from strategies.method import Method
-from strategies.run_support import ClientOptions, RunSupport, Warnings
 from strategies.server_state import ServerState
 
 
@@ -76,7 +75,7 @@ def sum_columns(
         )
     names, columns = _merge(dataset, tables)
     keys = configuration.keys
-    options = ClientOptions(
+    options = run_support.ClientOptions(
         clients=federation.size,
         min_clients=federation.size,
         round_retries=keys.round_retries,
@@ -89,26 +88,26 @@ def sum_columns(
         grid,
         federation,
         options,
-        RunSupport(),
+        run_support.RunSupport(),
         None,
         silence=keys.client_timeout,
-        warn=Warnings(say).warn_of_client,
+        warn=run_support.Warnings(say).warn_of_client,
     )
     clients.more = ConfigRecord({COLUMNS: json.dumps([asdict(column) for column in columns])})
-    expected = as_posterior(np.zeros(sums_size(columns)))
+    expected = as_posterior(np.zeros(encoding.sums_size(columns)))
     request = SumsRequest(
         method=Method.of(configuration),
         state=ServerState.first(expected, federation.size),
         partition_ids=range(federation.size),
-        message_type=ADD_UP_TABLE,
+        message_type=node_description.ADD_UP_TABLE,
         name="sums over tables",
         expected=expected,
         check=partial(_problem, columns),
         vectors=(),
     )
     _, total = sums_of_clients(request, clients)
-    constant = CONSTANT if configuration.exchange.secure_sums else 0.0
-    summed = finish(total, columns, keys.dataset, keys.missing, constant)
+    constant = encoding.CONSTANT if configuration.exchange.secure_sums else 0.0
+    summed = encoding.finish(total, columns, keys.dataset, keys.missing, constant)
     found = [asdict(column) for column in summed]
     for column in summed if constant else ():
         if not column.categories and column.deviation == 1.0:
@@ -123,15 +122,15 @@ def sum_columns(
 
 def _ask_tables(
     configuration: Configuration, grid: Grid, federation: Federation, own: list[int]
-) -> dict[int, TableDescription]:
+) -> dict[int, node_description.TableDescription]:
     question: dict[str, Any] = replace(configuration.keys.reading, columns=SUMMED).values()
     question[VERSION] = WIRE_FORMAT
     content = RecordDict({CONFIG: ConfigRecord(question)})
     found, problems = federation.ask(
         grid,
-        TABLE_QUERY,
+        node_description.TABLE_QUERY,
         dict.fromkeys(own, content),
-        lambda reply: TableDescription.from_content(reply.content),
+        lambda reply: node_description.TableDescription.from_content(reply.content),
         configuration.keys,
         len(own),
     )
@@ -142,8 +141,8 @@ def _ask_tables(
 
 
 def _merge(
-    dataset: Dataset, tables: Mapping[int, TableDescription]
-) -> tuple[list[str], tuple[Column, ...]]:
+    dataset: Dataset, tables: Mapping[int, node_description.TableDescription]
+) -> tuple[list[str], tuple[encoding.Column, ...]]:
     """Return the classes and columns of all tables, with the server's means and deviations."""
     columns = dataset.encoding.columns if dataset.encoding else ()
     own = {column.name: column for column in columns}
@@ -161,7 +160,7 @@ def _merge(
                     f"client {client}; allowed: one kind in all tables"
                 )
     reference = [
-        Column(
+        encoding.Column(
             name,
             tuple(sorted({kind for table in tables.values() for kind in table.columns[name]})),
             column.mean,
@@ -177,9 +176,11 @@ def _merge(
     return sorted(names, key=lambda name: (int(name) if whole else 0, name)), tuple(reference)
 
 
-def _problem(columns: tuple[Column, ...], sums: npt.NDArray[Any], examples: int) -> str | None:
+def _problem(
+    columns: tuple[encoding.Column, ...], sums: npt.NDArray[Any], examples: int
+) -> str | None:
     found = np.asarray(sums, np.float64)
-    if column := impossible_column(found, columns, examples):
+    if column := encoding.impossible_column(found, columns, examples):
         return f"no {examples} rows have such sums of column '{column}'"
     if np.abs(found).max() > greatest(examples) * (1 + 1e-6):
         return "sums of numbers too far from those of the server's table"
