@@ -150,16 +150,6 @@ class Configuration(PickedParts):
         given = {kebab(key): value for key, value in known.items()}
         return replace(self, keys=self.keys.model_copy(update=known), given={**self.given, **given})
 
-    def with_default_parts(self, kinds: Iterable[ComponentSlot], **changes: Value) -> Configuration:
-        """Return the configuration with the default part of some kinds, and settings of these."""
-        read = {**self.values, **{kebab(key): value for key, value in changes.items()}}
-        words, parts = dict(self.words), dict[str, Any]()
-        for kind in kinds:
-            picked = kind.pick(kind.default, read)
-            words[kind.key] = kind.word(picked, kind.default)
-            parts[kind.attribute] = picked if kind.chain else picked[0]
-        return replace(self, words=words, **parts)
-
 
 def says_nothing_measured(configuration: Configuration) -> bool:
     """Return whether clients send no number that they have measured besides their updates."""

@@ -77,21 +77,18 @@ def configuration_of_pretraining(configuration: Configuration) -> Configuration:
     prior of pre-training. All others of the clients, and the temperature, are the defaults.
     """
     keys = configuration.keys
-    method = [kind for kind in SLOTS if not (kind.pretrains or kind.server_only)]
-    bare = configuration.with_default_parts(method, lr_decay=keys.pretrain_lr_decay)
-    return replace(
-        bare,
-        keys=keys.model_copy(
-            update={
-                "local_epochs": 1,
-                "optimizer_state": "keep",
-                "calibration_share": 0.0,
-                **{name: type(keys).model_fields[name].default for name in OF_THE_METHOD},
-            }
-        ),
-        prior=configuration.pretrain_prior,
-        words={**bare.words, "prior": configuration.words["pretrain-prior"]},
-    )
+    read = {**configuration.values, "lr-decay": keys.pretrain_lr_decay}
+    words, parts = dict(configuration.words), dict[str, Any]()
+    for kind in SLOTS:
+        if not (kind.pretrains or kind.server_only):
+            picked = kind.pick(kind.default, read)
+            words[kind.key] = kind.word(picked, kind.default)
+            parts[kind.attribute] = picked if kind.chain else picked[0]
+    words["prior"], parts["prior"] = words["pretrain-prior"], configuration.pretrain_prior
+    of_an_epoch = {"local_epochs": 1, "optimizer_state": "keep", "calibration_share": 0.0}
+    defaults = {name: type(keys).model_fields[name].default for name in OF_THE_METHOD}
+    alone = keys.model_copy(update={**of_an_epoch, **defaults})
+    return replace(configuration, keys=alone, words=words, **parts)
 
 
 def pretrain(run: FederationRun, initial: Posterior) -> Posterior:
