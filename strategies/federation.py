@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -83,12 +83,13 @@ def discover(
             for partition, nodes in sorted(partitions.items()):
                 if len(nodes) > 1:
                     raise errors.ConfigurationError(
-                        f"{_shown(nodes)} all have partition-id {partition} in their node "
-                        "configuration; each needs its own, from 0"
+                        f"{_listed(map(called, nodes))} all have partition-id {partition} in "
+                        "their node configuration; each needs its own, from 0"
                     )
-            there = f"{len(described)} of {expected} nodes are there after {timeout:g} s"
+            missing = (str(p) for p in range(expected) if p not in partitions)
             raise errors.RunError(
-                f"{there} (node-timeout), without {_missing(expected, partitions)}"
+                f"{len(described)} of {expected} nodes are there after {timeout:g} s "
+                f"(node-timeout), without partitions {_listed(missing, 100)}"
                 f"{descriptions.problems()}\nstart the missing SuperNodes, or set clients"
             )
         if not descriptions.silent():  # else listening has taken its time
@@ -400,7 +401,7 @@ class NodeDescriptions:
 def _expected_number(clients: int, described: Mapping[int, NodeDescription]) -> int:
     # Clients of another framework, whose code is not this package's, name none.
     if other := [n for n, d in described.items() if d.code not in (code_digest(), "")]:
-        raise errors.ConfigurationError(OTHER_CODE.format(_shown(other)))
+        raise errors.ConfigurationError(OTHER_CODE.format(_listed(map(called, other))))
     numbers: dict[int, list[int]] = {}
     for node, description in described.items():
         if description.unfit:
@@ -408,7 +409,7 @@ def _expected_number(clients: int, described: Mapping[int, NodeDescription]) -> 
             raise errors.ConfigurationError(f"{where}: {description.unfit}")
         numbers.setdefault(description.num_partitions, []).append(node)
     if len(numbers) > 1:
-        answers = "; ".join(f"{n} says {_shown(numbers[n])}" for n in sorted(numbers))
+        answers = "; ".join(f"{n} says {_listed(map(called, numbers[n]))}" for n in sorted(numbers))
         raise errors.ConfigurationError(
             f"the nodes disagree on num-partitions: {answers}. It is the number of clients and the "
             "same for all: after a change, each client needs its new identity.toml or node "
@@ -426,17 +427,7 @@ def _expected_number(clients: int, described: Mapping[int, NodeDescription]) -> 
     return number
 
 
-FEW, MANY = 10, 100
-"""Nodes, and missing partitions, that an error names; there may be any number of them."""
-
-
-def _shown(nodes: Sequence[int]) -> str:
-    more = f" and {len(nodes) - FEW} others" if len(nodes) > FEW else ""
-    return f"{', '.join(map(called, nodes[:FEW]))}{more}"
-
-
-def _missing(expected: int, partitions: Collection[int]) -> str:
-    # Only a few, as a node may report any number of partitions.
-    absent = [str(p) for p in islice((p for p in range(expected) if p not in partitions), MANY + 1)]
-    word = "partition" if len(absent) == 1 else "partitions"
-    return f"{word} {', '.join(absent[:MANY])}{' and others' if len(absent) > MANY else ''}"
+def _listed(names: Iterable[str], most: int = 10) -> str:
+    """Return the first names; there may be any number of them."""
+    first = list(islice(names, most + 1))
+    return f"{', '.join(first[:most])}{' and others' if len(first) > most else ''}"

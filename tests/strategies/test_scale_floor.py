@@ -1,6 +1,5 @@
 """The floor of standard deviations in a federation: once, after pooling, and told every round."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ from small_federation import play
 
 import strategies
 from bfl.aggregation.pooling import pool, pooling_rules
-from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR, SCALE_FLOOR
@@ -89,42 +87,3 @@ def test_points_have_no_fraction() -> None:
     pooled, (finished,), _ = play(echo, start=points, rule="nwa")
     assert pooled.digest() == points.digest()
     assert FRACTION_AT_FLOOR not in finished.metrics
-
-
-@pytest.mark.slow
-def test_a_run_that_has_collapsed_says_so_once_and_keeps_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """From σ = 1e-5 the weighted sum falls below the floor at once; a wide one does not."""
-    from bfl.engine.flower import FlowerApp, run_serially
-
-    root = Path(__file__).resolve().parent.parent.parent
-    values = {
-        "model": "mlp",
-        "inference": "flipout",
-        "train-examples": 200,
-        "test-examples": 60,
-        "rounds": 2,
-        "local-epochs": 1,
-        "mc-samples": 2,
-        "evaluate-mc-samples": 2,
-        "output-dir": str(tmp_path),
-    }
-    told = {}
-    for name, scale in (("narrow", 1e-5), ("wide", 0.3)):
-        run_serially(FlowerApp.read(root), {**values, "name": name, "initial-scale": scale}, 2, {})
-        told[name] = capsys.readouterr().out.count("the epistemic uncertainty has collapsed")
-    assert told == {"narrow": 1, "wide": 0}
-    narrow, wide = (RunFolder(tmp_path / name) for name in told)
-    assert len(narrow.warnings()) == 1
-    assert narrow.warnings()[0].startswith("round 1: ")
-    assert wide.warnings() == []
-    assert [entry[FRACTION_AT_FLOOR] > 0.9 for entry in narrow.rounds()] == [True, True]
-    assert [entry[FRACTION_AT_FLOOR] for entry in wide.rounds()] == [0, 0]
-    for entry in wide.rounds():
-        assert entry["mean-epistemic"] > 1e-2 * (entry["mean-epistemic"] + entry["mean-aleatoric"])
-        parts = (
-            entry["client/train-negative-log-likelihood"]
-            + entry["client/train-divergence-per-example"]
-        )
-        assert entry["client/train-objective"] == pytest.approx(parts, rel=1e-6)
