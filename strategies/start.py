@@ -186,13 +186,11 @@ def begin(
     clients = FlowerClients(
         grid, nodes, options, run, configuration, silence=timeout, warn=warnings.warn_of_client
     )
-    selected = {
-        number: method.sampling.sample(strategy.seed, number, nodes.size)
-        for number in range(1, max(num_rounds, 1) + 1)
-    }
     if secure_sums := method.exchange.secure_sums:
         from strategies.masked import check_masked
 
+        rounds = range(1, max(num_rounds, 1) + 1)
+        selected = {n: method.sampling.sample(strategy.seed, n, nodes.size) for n in rounds}
         check_masked(method, secure_sums, initial, configuration, clients, selected)
     if not method.server_optimizer.idle and initial.point.size and not run.manifest:
         run.warn(
