@@ -18,10 +18,9 @@ from bfl.configuration import Configuration
 from bfl.configuration.configuration import without_paths
 from bfl.errors import ConfigurationError, ProtocolError
 from bfl.federation.secure_aggregation import client as protocol
-from bfl.federation.secure_aggregation import messages
+from bfl.federation.secure_aggregation import masking, messages
 from bfl.federation.secure_aggregation.accuracy import SecureSums
 from bfl.federation.secure_aggregation.keys import Unsigned
-from bfl.federation.secure_aggregation.masking import Ring, encoded, encoded_statistics
 from bfl.posteriors import Posterior
 from clients.node import Node
 from clients.process import cached_configuration
@@ -29,9 +28,8 @@ from clients.process import cached_configuration
 
 def advertise_keys(message: Message, context: Context) -> Message:
     """Answer an invitation with fresh keys; what was kept before is forgotten."""
-    node = Node.of(context)
+    node, _ = _read_node(message, context)
     invitation = messages.Invitation.from_content(message.content)
-    _secure_sums(message, node)
     if invitation.client != node.partition_id:
         raise ConfigurationError(
             f"this node has partition {node.partition_id} and is asked for keys of partition "
@@ -56,9 +54,8 @@ def _warn_of_unsigned_keys(run_id: int) -> None:
 
 def share_keys(message: Message, context: Context) -> Message:
     """Answer a list of clients with shares for the neighbours."""
+    node, near = _read_node(message, context)
     roster = messages.Roster.from_content(message.content)
-    node = Node.of(context)
-    near = _secure_sums(message, node).neighbourhood
     answer = protocol.share(_secrets(context), roster, near, node.identity)
     return _answer(message, context, *answer)
 
@@ -91,14 +88,13 @@ def masked_reply(
     num_examples: int,
 ) -> RecordDict:
     """Return the content of a client's reply to what ``read_task`` gives: masked statistics."""
-    secure_sums = _secure_sums_of(configuration)
-    secure_sums.value_range.check(posterior, received)
+    _secure_sums(configuration).value_range.check(posterior, received)
     # No name keeps the statistics, which are as large as the vector.
-    vector = encoded_statistics(
+    vector = masking.encoded_statistics(
         client_statistics(configuration.pooling, posterior, task.known_weight, received),
         task.exponents,
     )
-    return _mask(message, context, task, secure_sums, vector, num_examples)
+    return _mask(message, context, task, configuration, vector, num_examples)
 
 
 def masked_sums(
@@ -110,54 +106,55 @@ def masked_sums(
     num_examples: int,
 ) -> RecordDict:
     """Return the content of a client's reply with sums (S,) over its data, masked."""
-    vector = encoded(sums * task.known_weight, task.exponents[0])
-    return _mask(message, context, task, _secure_sums_of(configuration), vector, num_examples)
+    vector = masking.encoded(sums * task.known_weight, task.exponents[0])
+    return _mask(message, context, task, configuration, vector, num_examples)
 
 
 def _mask(
     message: Message,
     context: Context,
     task: messages.MaskedTask,
-    secure_sums: SecureSums,
-    vector: Ring,
+    configuration: Configuration,
+    vector: masking.Ring,
     num_examples: int,
 ) -> RecordDict:
     """Return the content of a reply with a vector, to which its masks are added in place."""
+    near = _secure_sums(configuration).neighbourhood
     digest = messages.task_digest(message.content, task.exponents, task.known_total, without_paths)
-    state = protocol.masked(_secrets(context), task, vector, secure_sums.neighbourhood, digest)
+    state = protocol.masked(_secrets(context), task, vector, near, digest)
     context.state[messages.SECURE] = state.to_record()
     return messages.masked_content(vector, num_examples)
 
 
 def confirm(message: Message, context: Context) -> Message:
     """Answer the list of those who are left with what the neighbours can hold theirs against."""
+    _, near = _read_node(message, context)
     survivors = messages.Survivors.from_content(message.content)
-    near = _secure_sums(message, Node.of(context)).neighbourhood
     return _answer(message, context, *protocol.confirm(_secrets(context), survivors, near))
 
 
 def unmask(message: Message, context: Context) -> Message:
     """Answer the neighbours' confirmations with shares, and forget all that was kept."""
+    _, near = _read_node(message, context)
     confirmations = messages.Confirmations.from_content(message.content)
-    near = _secure_sums(message, Node.of(context)).neighbourhood
     state = _secrets(context)
     del context.state[messages.SECURE]
     reply = protocol.unmask(state, confirmations, near)
     return Message(RecordDict({messages.SECURE: reply.to_record()}), reply_to=message)
 
 
-def _secure_sums(message: Message, node: Node) -> SecureSums:
-    text = messages.configuration_of(message.content)
-    return _secure_sums_of(cached_configuration(text, node.plugins_folder))
+def _read_node(message: Message, context: Context) -> tuple[Node, masking.Neighbourhood]:
+    """Return the node, and who exchanges masks with whom in the run."""
+    node, text = Node.of(context), messages.configuration_of(message.content)
+    return node, _secure_sums(cached_configuration(text, node.plugins_folder)).neighbourhood
 
 
-def _secure_sums_of(configuration: Configuration) -> SecureSums:
-    secure_sums = configuration.exchange.secure_sums
-    if secure_sums is None:
+def _secure_sums(configuration: Configuration) -> SecureSums:
+    if configuration.exchange.secure_sums is None:
         raise ProtocolError(
             f"the run's exchange is '{configuration.exchange.name}', and nothing is masked"
         )
-    return secure_sums
+    return configuration.exchange.secure_sums
 
 
 def _secrets(context: Context) -> protocol.ClientSecrets:
