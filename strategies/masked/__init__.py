@@ -26,7 +26,6 @@ from bfl.federation.secure_aggregation.accuracy import (
     check_accuracy,
 )
 from bfl.federation.secure_aggregation.masking import Neighbourhood, Ring, decoded_statistics
-from bfl.federation.secure_aggregation.messages import Confirmations, PublicKeys, task_digest
 from bfl.federation.secure_aggregation.server import SecureSum
 from bfl.federation.wire import TRAIN
 from bfl.posteriors import Manifest, Posterior
@@ -51,8 +50,7 @@ def pool_masked_round(
 
     Raises:
         PosteriorError: Their sum is no posterior; which client is the cause cannot be known.
-        RunError: Too few clients have stayed, or rounding could carry their pool too far, or no
-            other round can begin with it.
+        RunError: Too few clients have stayed, or rounding could carry their pool too far.
     """
     method, state = request.method, request.state
     rule, previous, allowed = method.pooling, state.posterior, secure_sums.value_range
@@ -99,15 +97,12 @@ def check_masked(
     clients: FlowerClients,
     selected: Mapping[int, list[int]],
 ) -> None:
-    """Raise if clients send more than sums, too little is known, or sums would be too coarse.
+    """Refuse clients that send more than sums, too little that is known, or sums too coarse.
 
     Args:
         posterior: What the first round begins with.
         configuration: What clients are sent a part of; None: they are sent none.
         selected: The clients of each round.
-
-    Raises:
-        ConfigurationError: Naming what, before anybody trains.
     """
     known = clients.num_examples
     why = f"exchange '{method.exchange.name}': the server learns sums alone, and "
@@ -175,12 +170,6 @@ def _check_clients_know_weights(
             )
 
 
-UNSIGNED = (
-    "its keys of masked rounds are not signed, as its node has no clients-list: a server that "
-    "played clients of its own would learn its update (docs/secure-aggregation.md)"
-)
-
-
 @dataclass(frozen=True)
 class WantedSum:
     """Sum that the clients of a round are asked for.
@@ -205,18 +194,14 @@ def add_up(
 ) -> tuple[Sequence[int], Ring]:
     """Have clients train; return who has stayed, sorted, and the sum of their vectors.
 
-    An attempt that fails is made again, with fresh masks.
-
-    Raises:
-        RunError: Fewer clients than ``min-clients`` have stayed, or than it takes to take masks
-            off, in every attempt; or the engine has died.
+    An attempt that fails is made again, with fresh masks; the last failure is a RunError.
     """
     needed = clients.options.needed(len(request.partition_ids))
     clients.usable = UsableReplies(needed)
     left_out: set[int] = set()
     for attempts_left in reversed(range(clients.options.round_retries + 1)):
         try:
-            return MaskedAttempt(clients, request, wanted, left_out).run(needed)
+            return _add_up_once(clients, request, wanted, left_out, needed)
         except (errors.TooFewClientsError, errors.UnusableClientsError) as error:
             if not attempts_left:
                 raise RunError(f"{request.name}: {error}; nothing was unmasked") from error
@@ -228,118 +213,114 @@ def add_up(
     raise AssertionError("unreachable")
 
 
-class MaskedAttempt:
-    """One attempt at a round of secure aggregation, with keys and masks of its own.
+def _add_up_once(
+    clients: FlowerClients,
+    request: TrainingRequest,
+    wanted: WantedSum,
+    left_out: Set[int],
+    needed: int,
+) -> tuple[Sequence[int], Ring]:
+    """Make one attempt, with keys and masks of its own, without clients that are ``left_out``.
 
-    Args:
-        left_out: Clients of the round that are not asked.
+    Raises:
+        TooFewClientsError: There are fewer than needed, or too few to take masks off.
+        UnusableClientsError: With some clients the attempt cannot end.
     """
+    clients.refresh(request.name)
+    contents = clients.contents(request)
+    tasks = {client: contents[client] for client in contents if client not in left_out}
+    # The word makes each attempt's label another one, also that of a round made again.
+    label = f"round {request.server_round}, {secrets.token_hex(8)}"
+    # It is the same of all contents; where nobody is left, the first stage says so.
+    grid = (wanted.exponents, wanted.total, without_paths)
+    digest = next((messages.task_digest(content, *grid) for content in tasks.values()), b"")
+    total = SecureSum(label, tasks, wanted.size, wanted.neighbourhood, digest)
 
-    def __init__(
-        self,
-        clients: FlowerClients,
-        request: TrainingRequest,
-        wanted: WantedSum,
-        left_out: Set[int],
-    ) -> None:
-        clients.refresh(request.name)
-        self._clients, self._request, self._wanted = clients, request, wanted
-        contents = clients.contents(request)
-        self._tasks = {each: contents[each] for each in contents if each not in left_out}
-        # The word makes each attempt's label another one, also that of a round made again.
-        label = f"round {request.server_round}, {secrets.token_hex(8)}"
-        # It is the same of all contents; where nobody is left, the first stage says so.
-        grid = (wanted.exponents, wanted.total, without_paths)
-        told = next((task_digest(content, *grid) for content in self._tasks.values()), b"")
-        self._sum = SecureSum(label, self._tasks, wanted.size, wanted.neighbourhood, told)
-
-    def run(self, needed: int) -> tuple[Sequence[int], Ring]:
-        """Return the clients that have stayed, and their sum.
-
-        Raises:
-            TooFewClientsError: There are fewer, or too few clients to take masks off.
-            UnusableClientsError: With some clients the attempt cannot end.
-            RunError: The engine has died.
-        """
-        total, wanted = self._sum, self._wanted
-        self._stage(messages.ADVERTISE_KEYS, total.invitations(), PublicKeys, total.take_keys)
-        self._warn_of_unsigned_keys()
-        self._stage(messages.SHARE_KEYS, total.rosters(), messages.Shares, total.take_shares)
-        contents = {}
-        for client, delivery in total.deliveries().items():
-            weight = wanted.weights[client]
-            task = messages.MaskedTask.of(delivery, weight, wanted.total, wanted.exponents)
-            contents[client] = RecordDict(
-                {**self._tasks[client], messages.SECURE: task.to_record()}
-            )
-        self._ask(
-            self._request.message_type,
-            contents,
-            lambda client, content: total.add_masked(client, messages.masked_vector(content)),
-        )
-        if len(total.survivors) < needed:
-            raise errors.TooFewClientsError(
-                f"{len(total.survivors)} of {len(self._tasks)} clients have sent a usable vector, "
-                f"and min-clients asks for {needed}"
-            )
-        survivors = total.confirmation_requests()
-        self._stage(messages.CONFIRM, survivors, Confirmations, total.take_confirmations)
-        confirmed = total.unmasking_requests()
-        self._stage(messages.UNMASK, confirmed, messages.Unmasking, total.take_unmasking)
-        return total.survivors, total.total()
-
-    def _warn_of_unsigned_keys(self) -> None:
-        """Warn once in a run on SuperNodes which clients' keys are not signed."""
-        federation, unsigned = self._clients.federation, self._sum.unsigned
-        descriptions = federation.descriptions
-        if not unsigned or not federation.noise_anew or descriptions is None:
-            return
-        if descriptions.take_note(UNSIGNED):
-            others = ", ".join(map(str, unsigned[1:]))
-            more = f"; nor are those of clients {others}" if others else ""
-            self._clients.warn(self._request.name, unsigned[0], f"{UNSIGNED}{more}")
-
-    def _stage(
-        self,
+    def make_stage(
         kind: str,
         requests: Mapping[int, messages.Fields],
         answer: type[Any],
         take: Callable[[int, Any], None],
     ) -> None:
-        text = self._clients.configuration_text
-        self._ask(
+        text = clients.configuration_text
+        _ask(
+            clients,
+            request,
             f"{TRAIN}.{kind}",
             {client: messages.stage_content(m, text(client)) for client, m in requests.items()},
             lambda client, content: take(client, answer.from_content(content)),
         )
 
-    def _ask(
-        self,
-        message_type: str,
-        contents: Mapping[int, RecordDict],
-        take: Callable[[int, RecordDict], None],
-    ) -> None:
-        """Send each client its message and take the answers; who gives none has dropped out."""
-        clients, request, silence = self._clients, self._request, self._clients.silence
-        left_out = clients.usable.left_out
-        silent = set(contents)
-        to_send = [
-            clients.message(client, content, message_type, request.server_round)
-            for client, content in contents.items()
-        ]
-        for reply in exchange(clients.grid, to_send, silence):
-            client = clients.federation.partition_of(reply.metadata.src_node_id)
-            silent.discard(client)
-            if reply.has_error():
-                left_out[client] = FAILED
-                clients.warn(request.name, client, f"failed: {reply.error.reason}")
-                continue
-            try:
-                take(client, reply.content)
-            except (errors.ProtocolError, ValueError) as error:
-                left_out[client] = REFUSED
-                clients.warn(request.name, client, f"refused: {error}")
-        for client in sorted(silent):
-            left_out[client] = STOPPED_ANSWERING
-            reason = f"failed: no reply for {silence:g} s (client-timeout)"
-            clients.warn(request.name, client, reason)
+    make_stage(messages.ADVERTISE_KEYS, total.invitations(), messages.PublicKeys, total.take_keys)
+    _warn_of_unsigned_keys(clients, request, total.unsigned)
+    make_stage(messages.SHARE_KEYS, total.rosters(), messages.Shares, total.take_shares)
+    masked_tasks = {}
+    for client, delivery in total.deliveries().items():
+        weight = wanted.weights[client]
+        task = messages.MaskedTask.of(delivery, weight, wanted.total, wanted.exponents)
+        masked_tasks[client] = RecordDict({**tasks[client], messages.SECURE: task.to_record()})
+    _ask(
+        clients,
+        request,
+        request.message_type,
+        masked_tasks,
+        lambda client, content: total.add_masked(client, messages.masked_vector(content)),
+    )
+    if len(total.survivors) < needed:
+        raise errors.TooFewClientsError(
+            f"{len(total.survivors)} of {len(tasks)} clients have sent a usable vector, "
+            f"and min-clients asks for {needed}"
+        )
+    survivors = total.confirmation_requests()
+    make_stage(messages.CONFIRM, survivors, messages.Confirmations, total.take_confirmations)
+    confirmed = total.unmasking_requests()
+    make_stage(messages.UNMASK, confirmed, messages.Unmasking, total.take_unmasking)
+    return total.survivors, total.total()
+
+
+def _ask(
+    clients: FlowerClients,
+    request: TrainingRequest,
+    message_type: str,
+    contents: Mapping[int, RecordDict],
+    take: Callable[[int, RecordDict], None],
+) -> None:
+    """Send each client its message and take the answers; who gives none has dropped out."""
+    silence, left_out, silent = clients.silence, clients.usable.left_out, set(contents)
+    to_send = [
+        clients.message(client, content, message_type, request.server_round)
+        for client, content in contents.items()
+    ]
+    for reply in exchange(clients.grid, to_send, silence):
+        client = clients.federation.partition_of(reply.metadata.src_node_id)
+        silent.discard(client)
+        if reply.has_error():
+            left_out[client] = FAILED
+            clients.warn(request.name, client, f"failed: {reply.error.reason}")
+            continue
+        try:
+            take(client, reply.content)
+        except (errors.ProtocolError, ValueError) as error:
+            left_out[client] = REFUSED
+            clients.warn(request.name, client, f"refused: {error}")
+    for client in sorted(silent):
+        left_out[client] = STOPPED_ANSWERING
+        reason = f"failed: no reply for {silence:g} s (client-timeout)"
+        clients.warn(request.name, client, reason)
+
+
+UNSIGNED = (
+    "its keys of masked rounds are not signed, as its node has no clients-list: a server that "
+    "played clients of its own would learn its update (docs/secure-aggregation.md)"
+)
+
+
+def _warn_of_unsigned_keys(
+    clients: FlowerClients, request: TrainingRequest, unsigned: Sequence[int]
+) -> None:
+    """Warn once in a run on SuperNodes which clients' keys are not signed."""
+    federation, descriptions = clients.federation, clients.federation.descriptions
+    if unsigned and federation.noise_anew and descriptions and descriptions.take_note(UNSIGNED):
+        more = ", ".join(map(str, unsigned[1:]))
+        text = f"{UNSIGNED}; nor are those of clients {more}" if more else UNSIGNED
+        clients.warn(request.name, unsigned[0], text)
