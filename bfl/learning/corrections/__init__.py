@@ -26,12 +26,9 @@ class Correction(TwoSidedPart, ABC):
 
     It acts on means and on point parameters that training moves; standard deviations are left to
     the objective.
-
-    Attributes:
-        active: Whether it adds anything at all; if not, no step computes it.
     """
 
-    active: ClassVar[bool] = True
+    active: ClassVar[bool] = True  # whether it adds anything; if not, no step computes it
 
     @property
     def needs_full_gradient(self) -> bool:
@@ -50,11 +47,7 @@ class Correction(TwoSidedPart, ABC):
         """
 
     def checked_offsets(self, state: Arrays, broadcast: Arrays, received: Posterior) -> Arrays:
-        """Return ``offsets`` of the right names and shapes; nothing if it is not active.
-
-        Raises:
-            ConfigurationError: One is missing, or of another shape, or there are others.
-        """
+        """Return ``offsets`` of the right names and shapes; nothing if it is not active."""
         if not self.active:
             return {}
         given = self.offsets(state, broadcast, received)
@@ -88,8 +81,7 @@ class NoCorrection(Correction):
 VECTORS = ("mean", "point")
 
 GREATEST_CONTROL = 1e6 * GREATEST_BESIDE
-"""The greatest absolute value of c. A round moves it by GREATEST_BESIDE at the most, the mean over
-all clients of changes within that: so it is in reach of none in a million rounds."""
+"""The greatest absolute value of c, a million times that by which a round moves it at the most."""
 
 
 def _control(vector: str) -> str:

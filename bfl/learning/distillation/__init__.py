@@ -33,11 +33,8 @@ class StatisticsPass:
         self.network = network
         self.batch_size = batch_size
         self.traces = 0
-        self._layers = [
-            layer
-            for layer in network.model.layers
-            if isinstance(layer, keras.layers.BatchNormalization)
-        ]
+        normalization = keras.layers.BatchNormalization
+        self._layers = [each for each in network.model.layers if isinstance(each, normalization)]
 
         def visit(images: Any, key: Any) -> Any:
             self.traces += 1
@@ -68,8 +65,7 @@ class StatisticsPass:
             variable.assign((total / len(images)).astype(np.float32))
 
 
-statistics_pass = lru_cache(maxsize=8)(StatisticsPass)
-"""The pass of a network, traced once per process."""
+statistics_pass = lru_cache(maxsize=8)(StatisticsPass)  # traced once per process
 
 
 class Distiller:
@@ -141,14 +137,9 @@ class Distiller:
     def cross_entropy(self, images: Images, task: DistillationTask) -> float:
         """Return the predicting network's cross-entropy to a task's targets, in nats per image."""
         key = randomness.key(task.seed, "measured", *task.labels)
-        return float(
-            self._measure(
-                tf.constant(images),
-                tf.constant(task.targets),
-                *map(tf.constant, filled_batches(np.arange(len(images)), self.batch_size)),
-                tf.constant(key),
-            )
-        ) / len(images)
+        visit = filled_batches(np.arange(len(images)), self.batch_size)
+        arguments = map(tf.constant, (images, task.targets, *visit, key))
+        return float(self._measure(*arguments)) / len(images)
 
     def _steps(
         self, images: Any, targets: Any, order: Any, weights: Any, key: Any, rates: Any, scale: Any
@@ -200,5 +191,4 @@ class Distiller:
         return total
 
 
-distiller_for = lru_cache(maxsize=8)(Distiller)
-"""The distiller of a network, as ``Distiller`` makes it, built and traced once per process."""
+distiller_for = lru_cache(maxsize=8)(Distiller)  # built and traced once per process

@@ -27,15 +27,10 @@ INSIDE = 1.0 - 2.0**-40
 
 @dataclass(frozen=True)
 class SumsNoise:
-    """Noise on the sums of a client's examples that a closing round asks for.
+    """Noise on the sums of a client's examples that a closing round asks for."""
 
-    Attributes:
-        multiplier: Its standard deviation z in units of what one example adds to all sums together.
-        longest: The longest features of an example, which longer ones are shortened to.
-    """
-
-    multiplier: float
-    longest: float
+    multiplier: float  # standard deviation z in units of what one example adds to all together
+    longest: float  # features of an example, which longer ones are shortened to
 
 
 class ExamplePrivacy(Component):
@@ -124,14 +119,8 @@ class PrivateGradients(ExamplePrivacy, ABC):
         if not self.active:
             return frozenset()
         # A personal model teaches the global one's copy what it has learned of other examples.
-        together = {
-            "moving-statistics",
-            "personal-models",
-            "compiled-steps",
-            "repeated-examples",
-            "full-gradient",
-            "separate-gradients",
-        }
+        together = {"moving-statistics", "personal-models", "compiled-steps", "repeated-examples"}
+        together |= {"full-gradient", "separate-gradients"}
         told = {"sent-beside", "evaluated-by-clients", "pre-training"} if self.private else set()
         return frozenset(together | told)
 

@@ -21,14 +21,9 @@ if TYPE_CHECKING:
     from bfl.learning.networks.layers import Form, ParameterVariables
 
 
-Layer = Callable[[Any], Any]
-"""A Keras layer, or several in a row: takes a symbolic tensor, gives a symbolic tensor."""
-
-Layers = tuple[Callable[..., Layer], Callable[..., Layer]]
-"""Makers of the convolutions and of the dense layers of a variational network."""
-
+Layer = Callable[[Any], Any]  # one of Keras', or several in a row: from tensor to tensor
+Layers = tuple[Callable[..., Layer], Callable[..., Layer]]  # convolutions' maker, and dense ones'
 Padding = Literal["same", "valid"]
-"""Zeros around a convolution's images so that it keeps their size (over the strides), or none."""
 
 
 class Inference(Component):
@@ -41,15 +36,9 @@ class Inference(Component):
     point layers of a variational network: they begin as He et al.'s (2015). Biases begin at 0.
     """
 
-    gaussian: ClassVar[bool] = False
-    """True if it learns a Gaussian posterior over the weights."""
-
-    predictor: ClassVar[str]
-    """The inference whose network predicts with one drawn θ: a layer of plain weights suffices
-    once the weights have been drawn."""
-
-    stochastic_prediction: ClassVar[bool] = True
-    """True if two predictions differ, so that more than one Monte Carlo sample makes sense."""
+    gaussian: ClassVar[bool] = False  # whether it learns a Gaussian posterior over the weights
+    predictor: ClassVar[str]  # the inference whose network predicts with one drawn θ
+    stochastic_prediction: ClassVar[bool] = True  # whether two predictions differ
 
     initial_means: KernelInitialization = "he-normal"
     """how kernels begin, or the means of Gaussian ones: N(0, 2/fan-in), N(0, 1/fan-in), or uniform
@@ -75,9 +64,8 @@ class Inference(Component):
         """Return a 2-D convolution of each channel by itself, with a bias, of point weights."""
         from bfl.keras import keras
 
-        layer: Layer = keras.layers.DepthwiseConv2D(
-            kernel_size, strides=strides, padding="same", name=name
-        )
+        shape: Any = {"strides": strides, "padding": "same", "name": name}
+        layer: Layer = keras.layers.DepthwiseConv2D(kernel_size, **shape)
         return layer
 
     @abstractmethod
@@ -122,9 +110,8 @@ class Deterministic(Inference):
         """Return a Keras convolution."""
         from bfl.keras import keras
 
-        layer: Layer = keras.layers.Conv2D(
-            filters, kernel_size, strides=strides, padding=padding, name=name
-        )
+        shape: Any = {"strides": strides, "padding": padding, "name": name}
+        layer: Layer = keras.layers.Conv2D(filters, kernel_size, **shape)
         return layer
 
     def dense(self, units: int, *, name: str, output: bool = False) -> Layer:
@@ -139,19 +126,14 @@ class Deterministic(Inference):
         from bfl.keras import keras
         from bfl.learning.networks.layers import ParameterVariables
 
+        kernel, bias = f"{layer.name}/kernel", f"{layer.name}/bias"
         if isinstance(layer, keras.layers.DepthwiseConv2D):
-            return [
-                ParameterVariables(
-                    f"{layer.name}/kernel", "he-normal-depthwise", value=layer.depthwise_kernel
-                ),
-                ParameterVariables(f"{layer.name}/bias", "zeros", value=layer.bias),
-            ]
-        if not isinstance(layer, keras.layers.Conv2D | keras.layers.Dense):
+            made = ParameterVariables(kernel, "he-normal-depthwise", value=layer.depthwise_kernel)
+        elif isinstance(layer, keras.layers.Conv2D | keras.layers.Dense):
+            made = ParameterVariables(kernel, self.initial_means, value=layer.kernel)
+        else:
             return []
-        return [
-            ParameterVariables(f"{layer.name}/kernel", self.initial_means, value=layer.kernel),
-            ParameterVariables(f"{layer.name}/bias", "zeros", value=layer.bias),
-        ]
+        return [made, ParameterVariables(bias, "zeros", value=layer.bias)]
 
 
 class VariationalInference(Inference):
@@ -196,14 +178,11 @@ class VariationalInference(Inference):
         self, filters: int, kernel_size: int, *, strides: int, name: str, padding: Padding = "same"
     ) -> Layer:
         """Return a convolution that is variational if all layers are, and else a plain one."""
+        shape: Any = {"strides": strides, "padding": padding, "name": name}
         if self.variational_layers != "all":
-            return Deterministic().convolution(
-                filters, kernel_size, strides=strides, name=name, padding=padding
-            )
+            return Deterministic().convolution(filters, kernel_size, **shape)
         make, _ = self.layers()
-        return make(
-            filters, kernel_size, strides=strides, padding=padding, name=name, form=self.form
-        )
+        return make(filters, kernel_size, form=self.form, **shape)
 
     def dense(self, units: int, *, name: str, output: bool = False) -> Layer:
         """Return a dense layer, variational unless the last alone is and this is another."""
@@ -297,14 +276,9 @@ class MonteCarloDropout(Deterministic):
         dropout = KeyedDropout(self.dropout_rate, name=f"{name}_dropout")
         return lambda inputs: dropout(layer(inputs))
 
-    def convolution(
-        self, filters: int, kernel_size: int, *, strides: int, name: str, padding: Padding = "same"
-    ) -> Layer:
+    def convolution(self, filters: int, kernel_size: int, *, name: str, **shape: Any) -> Layer:
         """Return a convolution followed by dropout."""
-        plain = super().convolution(
-            filters, kernel_size, strides=strides, name=name, padding=padding
-        )
-        return self._drop_out(plain, name)
+        return self._drop_out(super().convolution(filters, kernel_size, name=name, **shape), name)
 
     def depthwise_convolution(self, kernel_size: int, *, strides: int, name: str) -> Layer:
         """Return a depthwise convolution followed by dropout."""

@@ -18,8 +18,7 @@ from bfl.texts import numbers
 class Architecture(Component):
     """A family of networks: how layers are put together, whatever their weights are."""
 
-    minimum_side: ClassVar[int] = 1
-    """The smallest height and width of an image that it takes."""
+    minimum_side: ClassVar[int] = 1  # the smallest height and width of an image that it takes
 
     @property
     def compilable(self) -> bool:
@@ -51,31 +50,19 @@ def create_architecture(word: str, settings: Mapping[str, Any] | None = None) ->
     """Return the architecture that a word names.
 
     Digits at its end are the family's ``depth``, unless they are a part of its name, as in "cnn1".
-
-    Example:
-        >>> create_architecture("resnet20").depth
-        20
-
-    Raises:
-        ConfigurationError: The family is unknown.
-        pydantic.ValidationError: The depth or a setting is not one the family has.
     """
     match = re.fullmatch(r"(.*?[a-z])-?(\d+)", word.strip().lower())
     if match and word not in architectures:
         if match.group(1) not in architectures:
-            spellings = [
-                f"{spelling}{match.group(2)}"
-                if "depth" in architectures.get(spelling).model_fields
-                else spelling
-                for spelling in architectures.spellings()
-            ]
+            deep = {
+                s for s in architectures.spellings() if "depth" in architectures.get(s).model_fields
+            }
+            spellings = [f"{s}{match[2]}" if s in deep else s for s in architectures.spellings()]
             raise ConfigurationError(unknown_name("model", word, spellings))
         family = architectures.get(match.group(1))
         if "depth" not in family.model_fields:
             raise ConfigurationError(f"model '{word}': '{match.group(1)}' comes in one depth only")
-        return architectures.create(
-            match.group(1), {**(settings or {}), "depth": int(match.group(2))}
-        )
+        return architectures.create(match[1], {**(settings or {}), "depth": int(match[2])})
     return architectures.create(word, settings)
 
 
@@ -158,8 +145,7 @@ class NormalizedNetwork(ScaledInputs):
     (2020) and FedBE (2021), appendix C.5, which does not say how many groups there are.
     """
 
-    channels_divisor: ClassVar[int]
-    """Divisor of the number of channels of all convolutions."""
+    channels_divisor: ClassVar[int]  # of the numbers of channels of all convolutions
 
     normalization: Literal["batch", "group"] = "batch"
     """what normalises a network's activations: batches, or groups of channels"""

@@ -50,27 +50,20 @@ class MobileNetV2(NormalizedNetwork):
             for block in range(1, blocks + 1):
                 step = strides if block == 1 else 1
                 step = self.first_strides if stage == 3 and block == 1 else step
-                name = f"conv{stage}_{block}"
-                features = self._block(inference, features, expansion, channels, step, name)
+                widths, name = (expansion, channels), f"conv{stage}_{block}"
+                features = self._block(inference, features, widths, step, name)
         last = inference.convolution(1280, 1, strides=1, name="conv9")(features)
-        pooled = keras.layers.GlobalAveragePooling2D(name="pool")(
-            self._activate(inference, last, "conv9")
-        )
+        active = self._activate(inference, last, "conv9")
+        pooled = keras.layers.GlobalAveragePooling2D(name="pool")(active)
         logits = inference.dense(classes, name="logits", output=True)(pooled)
         return keras.Model(images, logits, name="mobilenet-v2")
 
     def _block(
-        self,
-        inference: Inference,
-        features: Any,
-        expansion: int,
-        channels: int,
-        strides: int,
-        name: str,
+        self, inference: Inference, features: Any, widths: tuple[int, int], strides: int, name: str
     ) -> Any:
         from bfl.keras import keras
 
-        before, inner = features.shape[-1], features
+        (expansion, channels), before, inner = widths, features.shape[-1], features
         if expansion > 1:
             wide = inference.convolution(expansion * before, 1, strides=1, name=f"{name}a")
             inner = self._activate(inference, wide(inner), f"{name}a")
@@ -83,7 +76,6 @@ class MobileNetV2(NormalizedNetwork):
         return keras.layers.Add(name=f"{name}_add")([features, inner])
 
     def _activate(self, inference: Inference, features: Any, name: str) -> Any:
-        """Return min(max(normalised features, 0), 6)."""
         from bfl.keras import keras
 
         return keras.layers.ReLU(6.0)(self.normalize(inference, features, name))

@@ -30,10 +30,7 @@ class PlainNetwork(ScaledInputs):
     """
 
     convolutions: ClassVar[tuple[Convolution, ...]] = ()
-    """The convolutions, from the images on."""
-
-    dense_units: ClassVar[tuple[int, ...]]
-    """Widths of the dense layers before the one that gives the logits."""
+    dense_units: ClassVar[tuple[int, ...]]  # before the one that gives the logits
 
     @property
     def convolutional(self) -> bool:

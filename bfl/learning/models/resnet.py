@@ -51,10 +51,8 @@ class ResNet(NormalizedNetwork):
         features = keras.layers.ReLU()(self.normalize(inference, first, "conv1"))
         for stage, filters in enumerate((16, 32, 64), start=2):
             for block in range(1, (self.depth - 2) // 6 + 1):
-                strides = 2 if stage > 2 and block == 1 else 1
-                features = self._block(
-                    inference, features, filters, strides, f"conv{stage}_{block}"
-                )
+                strides, name = 2 if stage > 2 and block == 1 else 1, f"conv{stage}_{block}"
+                features = self._block(inference, features, filters, strides, name)
         pooled = keras.layers.GlobalAveragePooling2D(name="pool")(features)
         logits = inference.dense(classes, name="logits", output=True)(pooled)
         return keras.Model(images, logits, name=f"resnet{self.depth}")

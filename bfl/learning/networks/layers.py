@@ -29,10 +29,8 @@ class ParameterVariables:
     """The Keras variables behind one entry of a manifest.
 
     Attributes:
-        initialization: How its mean or value begins.
         value: The variable of the mean μ, or of the point value.
         untransformed_scale: The variable of ρ, σ = ε + softplus(ρ), or of log σ²; None for points.
-        minimum: The least value of a point parameter, where it has one.
     """
 
     name: str
@@ -54,11 +52,8 @@ class ParameterVariables:
         )
 
 
-LEAST_VARIANCE = 1e-8
-"""Variance of a bias that is a point; as in the code of Ozer et al."""
-
-SMALLEST_VARIANCE = 1e-36
-"""Least variance of an output: far below any that a float32 mean would show."""
+LEAST_VARIANCE = 1e-8  # of a bias that is a point; as in the code of Ozer et al.
+SMALLEST_VARIANCE = 1e-36  # of an output: far below any that a float32 mean would show
 
 
 def _signs(shape: Any, dtype: Any) -> Any:
@@ -67,11 +62,7 @@ def _signs(shape: Any, dtype: Any) -> Any:
 
 @dataclass(frozen=True)
 class Form:
-    """Form of a variational layer's weights.
-
-    Attributes:
-        point_biases: Whether biases are points, and the kernel alone is Gaussian.
-    """
+    """Form of a variational layer's weights; with point biases the kernel alone is Gaussian."""
 
     parametrization: Parametrization = SOFTPLUS
     point_biases: bool = False
@@ -102,7 +93,6 @@ class VariationalLayer:
 
     @staticmethod
     def _distributions(form: Form) -> dict[str, Any]:
-        """Return the constructor's arguments: the posteriors, no divergence."""
         gaussian = form.parametrization.posterior_fn
         point = tfp.layers.default_mean_field_normal_fn(is_singular=True, loc_initializer="zeros")
         return {
@@ -120,21 +110,11 @@ class VariationalLayer:
     def parameters(self) -> list[ParameterVariables]:
         """Return the variables of the kernel and of the bias."""
         kernel, bias = self.kernel_posterior.distribution, self.bias_posterior.distribution
+        scale = None if self._form.point_biases else bias.scale.pretransformed_input
+        of_kernel = (kernel.loc, kernel.scale.pretransformed_input)
         return [
-            ParameterVariables(
-                f"{self.name}/kernel",
-                self._form.initial_means,
-                value=kernel.loc,
-                untransformed_scale=kernel.scale.pretransformed_input,
-            ),
-            ParameterVariables(
-                f"{self.name}/bias",
-                "zeros",
-                value=bias.loc,
-                untransformed_scale=None
-                if self._form.point_biases
-                else bias.scale.pretransformed_input,
-            ),
+            ParameterVariables(f"{self.name}/kernel", self._form.initial_means, *of_kernel),
+            ParameterVariables(f"{self.name}/bias", "zeros", bias.loc, scale),
         ]
 
     def take_deviations(self) -> None:
@@ -155,14 +135,12 @@ class VariationalLayer:
         return self._apply_variational_kernel(inputs, tf.cast(bias, inputs.dtype))
 
     def _apply_variational_kernel(self, inputs: Any, bias: Any) -> Any:
-        """Return the outputs (N, ..., units) for a drawn bias (units,)."""
         raise NotImplementedError
 
     def _kernel_mean(self, dtype: Any) -> Any:
         return tf.cast(self.kernel_posterior.distribution.loc, dtype)
 
     def _perturbation(self, dtype: Any) -> Any:
-        """Return a draw of the kernel's deviation from its mean, N(0, σ²)."""
         return tf.cast(_drawn(self.standard_deviations[0]), dtype)
 
     def _drawn_kernel(self, dtype: Any) -> Any:
@@ -293,7 +271,6 @@ class LocallyReparameterizedLayer(VariationalLayer):
         return mean + tf.cast(bias.loc + deviation * noise, inputs.dtype)
 
     def _linear(self, inputs: Any, kernel: Any) -> Any:
-        """Return the layer's linear operation on inputs (N, ..., C), without a bias."""
         raise NotImplementedError
 
 
@@ -340,8 +317,7 @@ def computing_in(precision: Precision) -> Iterator[None]:
         keras.mixed_precision.set_global_policy(before)
 
 
-DRAWS_AT_ONCE = 128
-"""Seeds that are made in one operation; a training step of Flipout ResNet-20 draws 80 times."""
+DRAWS_AT_ONCE = 128  # seeds of one operation; a step of Flipout ResNet-20 draws 80 times
 
 
 def split(key: Any, count: Any) -> Any:

@@ -49,15 +49,13 @@ class Network:
             # No layer decides by a tensor's value, and AutoGraph takes long to find that out.
             build = tf.autograph.experimental.do_not_convert(architecture.build)
             self.model = build(inference, image_shape, classes)
-        self._parameters = tuple(
-            variables for layer in self.model.layers for variables in self._of_layer(layer)
-        )
+        of_layers = map(self._of_layer, self.model.layers)
+        self._parameters = tuple(variables for each in of_layers for variables in each)
         self._gaussian = tuple(p for p in self._parameters if p.untransformed_scale is not None)
         self._point = tuple(p for p in self._parameters if p.untransformed_scale is None)
         self.manifest = Manifest(tuple(p.parameter for p in self._parameters))
-        self._variational = tuple(
-            layer for layer in self.model.layers if isinstance(layer, VariationalLayer)
-        )
+        layers = self.model.layers
+        self._variational = tuple(each for each in layers if isinstance(each, VariationalLayer))
         self._prior = PriorVariables(self.manifest.gaussian_size)
         self._joined: dict[str, Any] = {}
 
@@ -71,15 +69,11 @@ class Network:
                 affine = []
             if isinstance(layer, keras.layers.GroupNormalization):
                 return affine
+            mean, variance = f"{layer.name}/moving_mean", f"{layer.name}/moving_variance"
             return [
                 *affine,
-                ParameterVariables(f"{layer.name}/moving_mean", "zeros", value=layer.moving_mean),
-                ParameterVariables(
-                    f"{layer.name}/moving_variance",
-                    "ones",
-                    value=layer.moving_variance,
-                    minimum=0.0,
-                ),
+                ParameterVariables(mean, "zeros", value=layer.moving_mean),
+                ParameterVariables(variance, "ones", value=layer.moving_variance, minimum=0.0),
             ]
         return self.inference.parameters(layer)
 
@@ -108,11 +102,7 @@ class Network:
         return self.manifest.initial_posterior(seed, self.inference.initial_standard_deviation)
 
     def load(self, posterior: Posterior) -> None:
-        """Set the network's weights to a posterior.
-
-        Raises:
-            PosteriorError: A vector has another size than the manifest says.
-        """
+        """Set the network's weights to a posterior; one of another form is a PosteriorError."""
         posterior.check_form(self.manifest.gaussian_size, self.manifest.point_size)
         posterior.check()
         untransformed = self.parametrization.untransformed(posterior.variance)
@@ -133,9 +123,8 @@ class Network:
         variables = {p.name: p.value for p in self._parameters}
         for gaussian, vector in ((True, values), (False, point)):
             parameters = manifest.gaussian if gaussian else manifest.point
-            for parameter, part in zip(
-                parameters, manifest.split(vector, gaussian=gaussian), strict=True
-            ):
+            parts = manifest.split(vector, gaussian=gaussian)
+            for parameter, part in zip(parameters, parts, strict=True):
                 variables[parameter.name].assign(part)
 
     def copy_values(self, other: Network) -> None:
@@ -209,21 +198,16 @@ class Network:
         return found
 
     def _mean_and_deviation(self) -> tuple[Any, Any]:
-        """Return the means and the standard deviations, (D,) each, as they are in this graph."""
-        return (
-            self._copy("mean", lambda: [p.value for p in self._gaussian]),
-            self._copy(
-                "deviation", lambda: [s for v in self._variational for s in v.standard_deviations]
-            ),
+        layers = self._variational
+        mean = self._copy("mean", lambda: self.means)
+        return mean, self._copy(
+            "deviation", lambda: [s for v in layers for s in v.standard_deviations]
         )
 
     def _copy(self, name: str, tensors: Callable[[], list[Any]]) -> Any:
-        """Return tensors of this graph as one vector: of each call a copy of what is before it.
-
-        However many terms an objective has, a gradient is then a sum of two again and again, and
-        those have the same bits in either order: TensorFlow adds three in an order that differs
-        between processes.
-        """
+        # Of each call a copy of what is before it: however many terms an objective has, a gradient
+        # is then a sum of two again and again, and those have the same bits in either order.
+        # TensorFlow adds three in an order that differs between processes.
         last = self._joined.get(name)
         if last is None:
             joined = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors()], axis=0)

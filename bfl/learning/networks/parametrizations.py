@@ -115,11 +115,7 @@ class LogVariance(Parametrization):
 
 @dataclass(frozen=True)
 class RelativePrecision(Parametrization):
-    """u = σ₀² / σ², the precision in units of that with which training begins.
-
-    Attributes:
-        initial_scale: σ₀.
-    """
+    """u = σ₀² / σ², the precision in units of that with which training begins."""
 
     initial_scale: float
 
@@ -146,14 +142,9 @@ def _normals(held: str, initializer: str, deviation: Callable[[Any], Any]) -> Ca
     from bfl.keras import tf, tfp
 
     def make(dtype: Any, shape: Any, name: str, trainable: bool, add: Any) -> Any:
+        kind = {"shape": shape, "dtype": dtype, "trainable": trainable}
         mean, untransformed = (
-            add(
-                name=f"{name}_{part}",
-                shape=shape,
-                initializer=begun,
-                dtype=dtype,
-                trainable=trainable,
-            )
+            add(name=f"{name}_{part}", initializer=begun, **kind)
             for part, begun in (("loc", "zeros"), (held, initializer))
         )
         scale = tfp.util.DeferredTensor(untransformed, deviation)

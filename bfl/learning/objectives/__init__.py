@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SoftLabels:
-    """Another network's predictions, with which a step compares besides the labels.
+    """Another network's logits (B, classes), with which a step compares besides the labels.
 
     Attributes:
-        logits: (B, classes) of the other network; no gradient goes through them.
         share: What they count of the loss, in [0, 1]; the labels have the rest.
         temperature: By what both networks' logits are divided.
     """
@@ -50,11 +49,9 @@ class Step:
     """Training step as the terms see it; all but the network are tensors of the graph.
 
     Attributes:
-        network: The network that is trained.
         logits: (B, classes), float32.
         labels: (B,), int32 classes or float32 numbers.
         weights: (B,), 1 for the batch's examples and 0 for those that only fill it up.
-        soft_labels: What the logits are compared with besides the labels, if anything.
     """
 
     network: Network
@@ -65,11 +62,7 @@ class Step:
 
     @cached_property
     def loss(self) -> Any:
-        """Term for −log p(y | x, θ) in an objective, summed over the batch's examples.
-
-        It is that, or with soft labels of a share s, 1 − s times that and s times the divergence
-        from them.
-        """
+        """−log p(y | x, θ) over the batch; of soft labels' share s, 1 − s of it and s of theirs."""
         from bfl.keras import tf
 
         soft = self.soft_labels
@@ -109,13 +102,10 @@ class Value:
     A step goes along the gradient of (Σ over the batch of ℓ_n) / B + R / N, the objective per
     example.
 
-    Attributes:
-        summed: Σ ℓ_n over the batch's examples; None for a term that sees none.
-        shared: R; None for a term without.
     """
 
-    summed: Any = None
-    shared: Any = None
+    summed: Any = None  # Σ ℓ_n over the batch's examples; None for a term that sees none
+    shared: Any = None  # R
 
 
 class Term(TwoSidedPart):
@@ -163,8 +153,7 @@ class EvidenceLowerBound(Term):
         return Value(step.loss, step.divergence)
 
 
-WEIGHTS = ("/kernel", "/scale")
-"""Endings of the names of tensors that PyTorch calls weights."""
+WEIGHTS = ("/kernel", "/scale")  # ends of names of tensors that PyTorch calls weights
 
 
 @objectives.register("proximal")

@@ -17,15 +17,12 @@ class TrainedVariable:
     """A variable that training changes, with what the optimizer keeps beside it.
 
     Attributes:
-        variable: The TensorFlow variable.
         slots: One variable of its shape for each of the optimizer's ``slots``; all begin at 0.
-        scale: Whether it holds untransformed scales ρ (σ = ε + softplus(ρ)), and not means or
-            point values.
-        kernel: Whether its values are those of a kernel, or their means: not of a bias, nor of
-            normalisation.
+        scale: Whether it holds untransformed scales ρ, and not means or point values.
+        kernel: Whether it holds a kernel, or its means: no bias, nor normalisation.
         untransformed_scale: Of means, the variable that holds their untransformed scales.
-        rest: For an optimizer of ``separate_gradients``, in a step: the gradient per example of
-            what the objective has besides the examples, such as KL[q ‖ p].
+        rest: With ``separate_gradients``, in a step: the gradient per example of what the objective
+            has besides the examples, such as KL[q ‖ p].
         examples: For the same, how many examples the likelihood counts.
         initial_scale: Of means, the standard deviation with which a run begins.
         run_steps: How many steps the client makes in the whole run, a float32 variable ().
@@ -49,12 +46,8 @@ Tensors = Sequence[Any]
 class Optimizer(Component):
     """A way of changing variables along their gradients."""
 
-    slots: ClassVar[tuple[str, ...]] = ()
-    """Names of the vectors that it keeps besides the variables, from step to step; a client with
-    ``optimizer-state="keep"`` stores them under these names."""
-
-    separate_gradients: ClassVar[bool] = False
-    """True if a step takes the gradient of the examples' loss, and that of the rest by itself."""
+    slots: ClassVar[tuple[str, ...]] = ()  # vectors that it keeps besides the variables, by name
+    separate_gradients: ClassVar[bool] = False  # whether a step takes that of the rest by itself
 
     def depends_on_rounds(self) -> bool:
         """Return whether a step depends on how many rounds the run is to have."""

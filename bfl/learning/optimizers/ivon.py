@@ -8,8 +8,7 @@ from pydantic import Field
 
 from bfl.learning.optimizers import Optimizer, Tensors, Trained, optimizers
 
-HARDLY_MOVED = 0.3
-"""(1 − β₂) times the steps of a run below which a Hessian's estimate is nearly its first value."""
+HARDLY_MOVED = 0.3  # (1 − β₂) · steps below which a Hessian's estimate is nearly its first value
 
 
 @optimizers.register("ivon", aliases=("improved-variational-online-newton",))

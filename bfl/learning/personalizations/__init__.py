@@ -34,22 +34,16 @@ _GRAMMAR = (
 
 @dataclass(frozen=True)
 class Assignment:
-    """Architectures by number of clients, in the order of partition ids.
+    """Architectures' words by number of clients, in the order of partition ids.
 
-    Attributes:
-        models: Words, each with its number of clients; None: all that are left. Empty: all clients
-            have the federation's own.
+    No number means all clients that are left; without any model they have the federation's own.
     """
 
     models: tuple[tuple[str, int | None], ...]
 
     @classmethod
     def parse(cls, text: str) -> Assignment:
-        """Return what a text such as ``mlp:2,lenet5:2,cnn1:3,cnn2:3`` says.
-
-        Raises:
-            ConfigurationError: It is no such text, or names a model that there is not.
-        """
+        """Return what a text such as ``mlp:2,lenet5:2,cnn1:3,cnn2:3`` says."""
         models: list[tuple[str, int | None]] = []
         for entry in text.split(",") if text.strip() else ():
             match = _ENTRY.fullmatch(entry.strip().lower())
@@ -62,11 +56,7 @@ class Assignment:
         return cls(tuple(models))
 
     def words(self, clients: int) -> tuple[str, ...]:
-        """Return the model's word of each client; empty where it is the federation's own.
-
-        Raises:
-            ConfigurationError: The numbers are not those of the clients.
-        """
+        """Return the model's word of each client; empty where it is the federation's own."""
         if not self.models:
             return ("",) * clients
         return tuple(self.models[k][0] for k in assigned(self.models, clients, "personal-models"))
@@ -74,12 +64,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Model:
-    """The meme or the personal model on one mini-batch, inside the graph.
-
-    Attributes:
-        key: What keys its random draws, (2,).
-        number: How many steps of the task there were before.
-    """
+    """The meme or the personal model on one mini-batch, after ``number`` steps, in the graph."""
 
     learner: Learner
     batch: Batch
@@ -98,12 +83,7 @@ class Model:
 
 @dataclass(frozen=True)
 class BothModels:
-    """Both models of a client on one mini-batch.
-
-    Attributes:
-        mean: The network that predicts for the meme at its mean.
-        mean_key: What keys that network's draws, where it has some, (2,).
-    """
+    """Both models of a client on one mini-batch, and the network of the meme at its mean."""
 
     meme: Model
     personal: Model
@@ -120,14 +100,9 @@ class BothModels:
 
 
 class Personalization(TwoSidedPart):
-    """Says what personal model a client trains, and how it and the meme take their steps.
+    """Says what personal model a client trains, and how it and the meme take their steps."""
 
-    Attributes:
-        active: Whether there is a personal model.
-        trains_meme: Whether the meme is trained at all.
-    """
-
-    active: ClassVar[bool] = False
+    active: ClassVar[bool] = False  # whether there is a personal model
     trains_meme: ClassVar[bool] = True
 
     @property

@@ -17,22 +17,16 @@ from bfl.registry import Registry
 
 Array = npt.NDArray[np.float64]
 
-LEAST_PRECISION = 1e-30
-"""A precision nearer to 0 counts as 0: its standard deviation would be beyond float32."""
+LEAST_PRECISION = 1e-30  # nearer to 0 it counts as 0: its deviation would be beyond float32
 
 
 @dataclass(frozen=True)
 class Standardized:
     """Prior as both forms show it to a network: vectors (D,), or numbers that stand for all.
 
-    KL[q ‖ p] = Σ ½ (g (σ² + (μ − c)²) / r² − 1) − log(σ / r) − s (μ − c), and a constant.
-
-    Attributes:
-        centre: c.
-        scale: r, positive: the prior's standard deviation where it has one.
-        sign: g: 1 where the prior is a density, and else 0 or −1.
-        slope: s.
-        constant: What makes a divergence of it where all are densities.
+    KL[q ‖ p] = Σ ½ (g (σ² + (μ − c)²) / r² − 1) − log(σ / r) − s (μ − c), and a constant, with the
+    centre c, the positive scale r, the sign g, 1 where the prior is a density and else 0 or −1, and
+    the slope s.
     """
 
     centre: npt.NDArray[np.floating] | float
@@ -58,13 +52,8 @@ class NormalPrior:
 class QuadraticPrior:
     """−log p(θ) = ½ Λ (θ − c)² − s (θ − c) + const, for every Gaussian parameter.
 
-    It need not be a density: a precision may be 0 or negative. Around a centre near θ the two terms
-    keep the digits that ½ Λ θ² and Λ μ θ would lose in float32.
-
-    Attributes:
-        centre: c, (D,).
-        slope: s, (D,), float64.
-        precision: Λ, (D,), float64.
+    It need not be a density: a precision Λ may be 0 or negative. Around a centre c near θ the two
+    terms keep the digits that ½ Λ θ² and Λ μ θ would lose in float32. All are vectors (D,).
     """
 
     centre: npt.NDArray[np.floating]

@@ -41,8 +41,6 @@ class Division:
 
     @cached_property
     def _masks(self) -> dict[str, Mask]:
-        """Masks of the values that travel, for each of a posterior's vectors."""
-
         def mask(*, gaussian: bool) -> Mask:
             pairs = zip(self.manifest, self.travels, strict=True)
             parts = [np.full(p.size, travels) for p, travels in pairs if p.gaussian == gaussian]
@@ -60,11 +58,7 @@ class Division:
         return Posterior(**{name: getattr(posterior, name)[~self._masks[name]] for name in VECTORS})
 
     def joined(self, shared: Posterior, head: Posterior) -> Posterior:
-        """Return the network's posterior, of what has travelled and what has stayed.
-
-        Raises:
-            PosteriorError: What has travelled has another size than what travels.
-        """
+        """Return the network's posterior, of what has travelled and what has stayed."""
         self.shared.check(shared)
 
         def vector(name: str) -> npt.NDArray[np.floating]:
@@ -172,9 +166,8 @@ class Convolutions(PartlyShared):
 
     def travels(self, parameters: Sequence[Parameter]) -> tuple[bool, ...]:
         """Return which of them come before the first dense layer."""
-        dense = [
-            layer_of(p) for p in parameters if p.name.endswith("/kernel") and len(p.shape) == 2
-        ]
+        kernels = (p for p in parameters if p.name.endswith("/kernel"))
+        dense = [layer_of(kernel) for kernel in kernels if len(kernel.shape) == 2]
         layers = list(dict.fromkeys(layer_of(parameter) for parameter in parameters))
         before = set(layers[: layers.index(dense[0])] if dense else layers)
         return tuple(layer_of(parameter) in before for parameter in parameters)

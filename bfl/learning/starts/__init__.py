@@ -15,18 +15,13 @@ from bfl.federation.parts import Arrays, Trained, TwoSidedPart
 from bfl.posteriors import Posterior
 from bfl.registry import Registry
 
-Initial = Callable[[], Posterior]
-"""Gives the posterior that the network begins with by itself, the same for all clients."""
+Initial = Callable[[], Posterior]  # gives what the network begins with, the same for all clients
 
 
 class Start(TwoSidedPart):
-    """Says where a client's optimizer begins in a round.
+    """Says where a client's optimizer begins in a round."""
 
-    Attributes:
-        elsewhere: Whether that is ever anywhere but at the received posterior.
-    """
-
-    elsewhere: ClassVar[bool] = True
+    elsewhere: ClassVar[bool] = True  # whether that is ever not at the received posterior
 
     @abstractmethod
     def begin(self, state: Arrays, received: Posterior, initial: Initial) -> Posterior:

@@ -28,8 +28,7 @@ class Batch:
     Attributes:
         images: (B, H, W, C), normalised and augmented.
         labels: (B,), int32 classes or float32 numbers.
-        weights: (B,), 1 (or the class's weight) for the batch's examples, and 0 for those that
-            only fill it up.
+        weights: (B,), 1 or the class's weight; 0 for those that only fill the batch up.
         count: The client's number of examples N, float32 ().
     """
 
@@ -53,12 +52,7 @@ class Pass:
 
 
 class Learner:
-    """A network with an objective and an optimizer.
-
-    Args:
-        temperature: T, see ``LocalTrainer``.
-        corrected: Whether a task has offsets to the gradients.
-    """
+    """A network with an objective and an optimizer; if ``corrected``, with offsets to gradients."""
 
     def __init__(
         self,
@@ -94,10 +88,8 @@ class Learner:
     ) -> None:
         """Set all variables to what a task begins with; offsets are set apart.
 
-        Args:
-            received: What the terms of the objective compare with.
-            optimizer_state: What the optimizer has kept; nothing if it begins anew.
-            run_steps: How many steps the client makes in the whole run.
+        The terms of the objective compare with what was received. An optimizer without a state
+        begins anew; the client makes ``run_steps`` in the whole run.
         """
         self.network.load(start)
         self.network.set_prior(prior)
@@ -152,8 +144,8 @@ class Learner:
     ) -> tuple[list[Any], Any]:
         """Return the gradient of the objective per example on one batch, and what was measured.
 
-        Measured are (4,): the batch's summed NLL, the sum of the terms' values over its examples,
-        the divergence, and the sum of what the terms' values have besides the examples.
+        That is (4,): the summed NLL, the sum of the terms' values over the batch's examples, the
+        divergence, and the sum of what the terms' values have besides the examples.
         """
         with passed.tape:
             step = Step(self.network, passed.logits, batch.labels, batch.weights, soft_labels)
@@ -176,8 +168,7 @@ class Learner:
     def shared_gradients(self, count: Any) -> tuple[list[Any], Any]:
         """Return the gradient per example of what the objective has besides any examples.
 
-        The terms see a batch of none. Measured are (2,): the divergence, and the sum of what the
-        terms' values have besides the examples.
+        Measured are (2,): the divergence, and the sum of what terms have besides the examples.
         """
         with tf.GradientTape() as tape:
             self.network.take_deviations()
@@ -188,7 +179,6 @@ class Learner:
         return self._gradient(tape, objective), tf.stack([step.divergence, shared])
 
     def _values(self, step: Step, count: Any) -> tuple[Any, Any]:
-        """Return what the terms sum over a step's examples, and what they have besides them."""
         pairs = zip(self.terms, self._inputs, strict=True)
         values = [term.value(step, inputs, count) for term, inputs in pairs]
         summed = [value.summed for value in values if value.summed is not None]
@@ -209,9 +199,6 @@ def _sum(values: list[Any]) -> Any:
 
 class OptimizedVariables:
     """A network's trainable variables, their slots, and the number of steps these have seen.
-
-    Args:
-        with_scales: Whether untransformed scales are among them.
 
     Attributes:
         steps_before: The number of steps before a task's first one, a variable ().
@@ -298,12 +285,9 @@ class Offsets:
 
     def add(self, variables: Sequence[Any], gradients: Sequence[Any]) -> list[Any]:
         """Return gradients with the offsets added; untransformed scales have none."""
-        return [
-            gradient + self._variables[id(variable)]
-            if id(variable) in self._variables
-            else gradient
-            for variable, gradient in zip(variables, gradients, strict=True)
-        ]
+        offsets = (self._variables.get(id(variable)) for variable in variables)
+        pairs = zip(offsets, gradients, strict=True)
+        return [gradient if offset is None else gradient + offset for offset, gradient in pairs]
 
 
 def vectors(network: Network, arrays: Sequence[npt.NDArray[Any]]) -> Arrays:

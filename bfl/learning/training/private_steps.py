@@ -47,10 +47,8 @@ class PrivateSteps:
         self._augmentation = augmentation
         self._rate_of = rate_of
         self._sizes = [v.shape.num_elements() for v in learner.optimized.variables]
-        keys, noise = (
-            tf.TensorSpec([None, 2], tf.int32),
-            tf.TensorSpec([sum(self._sizes)], tf.float64),
-        )
+        keys = tf.TensorSpec([None, 2], tf.int32)
+        noise = tf.TensorSpec([sum(self._sizes)], tf.float64)
         number, real = tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.float32)
         arguments = [None, keys, noise, number, real, real]
         self._run = of_images(self._step, learner.network, *arguments, autograph=False)
@@ -60,9 +58,8 @@ class PrivateSteps:
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         """Make all steps of a task, whose beginning is set, on the client's images and labels.
 
-        Returns:
-            What was measured in each step, (steps, 4), see ``Learner.gradients``, and how many
-            examples it has taken, (steps,). Neither is private.
+        What was measured in each step, (steps, 4) as by ``Learner.gradients``, and how many
+        examples it has taken, (steps,), is returned. Neither is private.
         """
         count, steps = len(labels), self._privacy.steps(task.epochs)
         draws = task.draws or randomness.generator(task.seed, "example-privacy", *task.key_labels)
@@ -102,14 +99,9 @@ class PrivateSteps:
         return tf.concat([of_examples, of_the_rest], axis=0)
 
     def _summed_gradients(self, images: Any, labels: Any, keys: Any, count: Any) -> tuple[Any, Any]:
-        """Return the sum of the bounded gradients of a batch's examples, without noise.
-
-        Each is taken by itself, in a pass of one example, so that nothing that a network does
-        between the examples of a batch has a part in it. ``keys`` (B, 2) are one an example. The
-        sum is float64 (D + P,), by all trained variables in a row; with it come the sums of the NLL
-        and of what the objective sums over examples, (2,).
-        """
-
+        # Each example is taken by itself, in a pass of one, so that nothing that a network does
+        # between the examples of a batch has a part in it. The sum is float64 (D + P,), by all
+        # trained variables in a row; with it come the sums of NLL and objective, (2,).
         def body(index: Any, total: Any, measured: Any) -> tuple[Any, Any, Any]:
             images_key, network_key = tf.unstack(split(keys[index], 2))
             image = normalized_images(images[index][tf.newaxis])

@@ -18,14 +18,11 @@ from bfl.posteriors import Posterior
 def batches(
     count: int, batch_size: int, epochs: int, generator: np.random.Generator
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-    """Return the order in which an epoch, or several, visit a client's examples.
+    """Return positions (E·⌈N/B⌉, B) into N examples of E epochs, and their weights, 1 or 0.
 
     Every epoch is a permutation. All batches have one size, so that the training step is traced
     once: the last batch is filled up with the epoch's first examples at weight 0, which take part
     in batch normalisation's statistics but not in the loss.
-
-    Returns:
-        Positions (E·⌈N/B⌉, B) into the N examples of E epochs, and their weights, 1 or 0.
     """
     orders = [generator.permutation(count) for _ in range(epochs)]
     filled = [filled_batches(order, batch_size) for order in orders]
@@ -48,13 +45,7 @@ IntArray = npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True)
 class PersonalTask:
-    """Task of one client's personal model in one round.
-
-    Attributes:
-        state: What the client has kept of it; empty: it begins as its network does.
-        prior: Gives the prior of the round from the posterior that it begins with.
-        keeps_optimizer: Whether what its optimizer keeps is kept from round to round.
-    """
+    """Task of one client's personal model in one round; with no state it begins as its network."""
 
     state: Arrays
     seed: int
@@ -70,18 +61,13 @@ class LocalTask:
     Attributes:
         examples: (N,) positions of the client's examples in the data set.
         key_labels: What keys the randomness besides the seed: round and partition id.
-        optimizer_state: The optimizer's vectors and number of steps, as an earlier
-            ``LocalResult`` has them; empty to begin anew.
-        keeps_optimizer: Whether the result has the optimizer's vectors.
+        optimizer_state: The optimizer's, as an earlier ``LocalResult`` has it; empty: begin anew.
         start: Where the optimizer begins; None for the received posterior.
         offsets: What a trainer with a correction adds to the gradient of every step: ``mean`` (D,)
             and ``point`` (P,).
-        personal: What the personal model does, for a trainer of two models.
         likelihood_examples: How many examples the likelihood counts, so that the rest of the
             objective has its share of them; 0: the client's own.
-        draws: Where the batches and the noise of examples' privacy are from; None: keyed by the
-            seed.
-        rounds: How many rounds like this one the run has.
+        draws: Of the batches and the noise of examples' privacy; None: keyed by the seed.
         balanced: Whether examples count in the likelihood by N / (C n_c), n_c being how many of the
             client's N are of their class.
     """
@@ -113,17 +99,15 @@ class LocalResult:
     """Result of one client: its posterior and its means over the last epoch.
 
     Attributes:
-        objective: The mean per example of the last epoch; for the ELBO alone NLL + T KL / N, in
-            nats, with T the temperature.
-        negative_log_likelihood: The NLL, in nats per example.
+        objective: Nats per example; for the ELBO alone NLL + T KL / N, with T the temperature.
+        negative_log_likelihood: Nats per example.
         divergence: KL[q ‖ p] in the last step, in nats, not divided by N.
-        optimizer_state: The optimizer's vectors (n,) by their names, each over all trainable
-            variables, and its number of ``steps`` (); empty where the task does not keep it.
+        optimizer_state: Vectors (n,) over all trainable variables, and the number of ``steps``;
+            empty where the task does not keep it.
         trainable: (P,) which point parameters training moves by their gradient.
         gradient: The objective's gradient over all examples at the received posterior, ``mean``
             (D,) and ``point`` (P,), if the correction needs it.
-        personal: What the client keeps of its personal model: ``mean``, ``variance``, ``point``
-            and, where it is kept, what the optimizer has. Empty without one.
+        personal: What the client keeps of its personal model, with its optimizer's where kept.
     """
 
     posterior: Posterior

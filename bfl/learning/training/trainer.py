@@ -47,7 +47,7 @@ class LocalTrainer:
         objective: The terms of the objective; None for the ELBO alone.
         temperature: T.
         rate_decay: What the learning rate is multiplied by after each step.
-        personal: A personal model that is trained besides the network; None for none.
+        personal: A personal model that is trained besides the network.
         compiled: Whether XLA compiles a training step; one that protects examples it never does.
     """
 
@@ -147,7 +147,6 @@ class LocalTrainer:
         )
 
     def _gradient(self, own: tuple[Any, Any], visit: tuple[Any, Any], task: LocalTask) -> Arrays:
-        """Return the objective's gradient over all examples at the received posterior."""
         self._begin(task, task.received)
         joined = self._run_gradient(
             *own,
@@ -188,7 +187,6 @@ class LocalTrainer:
         return measured.stack()
 
     def _rate_of(self, step: Any, rate: Any) -> Any:
-        """Return the learning rate of a step; without a decay the same tensor."""
         if self.rate_decay == 1.0:
             return rate
         return rate * tf.pow(self.rate_decay, tf.cast(step, tf.float32))
@@ -254,7 +252,6 @@ def _weighted(
     labels: npt.NDArray[Any],
     task: LocalTask,
 ) -> tuple[Any, Any]:
-    """Return positions and weights of visits as tensors, the weights those of balanced classes."""
     order, weights = visits
     if task.balanced:
         from sklearn.utils.class_weight import compute_sample_weight
@@ -264,11 +261,8 @@ def _weighted(
     return tf.constant(order), tf.constant(weights)
 
 
-local_trainer = lru_cache(maxsize=16)(LocalTrainer)
-"""The trainer of a network, as ``LocalTrainer`` makes it, built and traced once per process."""
-
-OPTIMIZER = "optimizer-"
-"""Prefix, in a personal model's state, of what its optimizer keeps."""
+local_trainer = lru_cache(maxsize=16)(LocalTrainer)  # built and traced once per process
+OPTIMIZER = "optimizer-"  # before what a personal model's optimizer keeps
 
 
 @dataclass(frozen=True)
@@ -304,11 +298,9 @@ class Companion:
         if personal is None:
             raise ValueError("the task says nothing of the personal model that the trainer has")
         state = personal.state
-        start = (
-            Posterior(*(state[name] for name in VECTORS))
-            if "mean" in state
-            else self.network.initial_posterior(personal.seed)
-        )
+        start = self.network.initial_posterior(personal.seed)
+        if "mean" in state:
+            start = Posterior(*(state[name] for name in VECTORS))
         optimizer_state = strip_prefix(OPTIMIZER, state)
         self.learner.begin(start, start, personal.prior(start), optimizer_state, run_steps)
         self.key.assign(randomness.key(task.seed, "personal-steps", *task.key_labels))
