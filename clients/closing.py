@@ -17,15 +17,10 @@ from bfl.aggregation.weightings import Equal
 from bfl.closing.base import FEATURE_BOUND, Examples, Sizes, SumsRound, greatest, with_one
 from bfl.data.datasets.encoding import Column
 from bfl.evaluation.regression import negative_log_likelihoods
+from bfl.federation import wire
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.privacy import Normals, SystemNormals
-from bfl.federation.wire import (
-    ARRAYS,
-    TrainTask,
-    extra_arrays,
-    posterior_from_arrays,
-    reply_content,
-)
+from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
 from clients.masked import masked_sums, read_task
 from clients.process import start_tensorflow
@@ -51,13 +46,13 @@ def closing_sums(
     if configuration.exchange.secure_sums:
         masked = read_task(message, node, configuration, count, Equal())
     start_tensorflow()
-    arrays: Any = message.content[ARRAYS]
-    posterior = posterior_from_arrays(arrays, 1.0)
+    arrays: Any = message.content[wire.ARRAYS]
+    posterior = wire.posterior_from_arrays(arrays, 1.0)
     network = (configuration.architecture, configuration.inference, client.data.image_shape)
     predictor = _predictor(*network, client.classes, client.data.targets is not None)
     *_, kernel, _ = predictor.manifest
     sizes = Sizes(kernel.shape[0], client.classes, [*predictor.manifest.stages.values()])
-    known = extra_arrays(message.content)
+    known = wire.extra_arrays(message.content)
     following = SumsRound.following(configuration.closing, known, sizes)
     compares = any(each.compares_draws for each in following.measurements)
     examples = partial(_examples, predictor, posterior, task, client, compares)
@@ -77,7 +72,7 @@ def closing_sums(
         return Message(content, reply_to=message)
     none = np.zeros(0, np.float32)
     sums = Posterior(none, none, vector.astype(np.float32))
-    return Message(reply_content(sums, {NUM_EXAMPLES: count}), reply_to=message)
+    return Message(wire.reply_content(sums, {NUM_EXAMPLES: count}), reply_to=message)
 
 
 def _examples(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from bfl.activity import doing
 from bfl.closing import base
@@ -110,7 +109,7 @@ def last_layer(posterior: Posterior, manifest: Manifest | None) -> tuple[Sizes, 
     return Sizes(len(kernel), len(bias), [*manifest.stages.values()]), weights
 
 
-def as_posterior(vector: npt.NDArray[Any]) -> Posterior:
+def as_posterior(vector: Any) -> Posterior:
     """Return sums (S,) as they travel: as the point parameters of a posterior without Gaussians."""
     return Posterior(np.zeros(0, np.float32), np.zeros(0, np.float32), vector)
 
@@ -120,7 +119,7 @@ class SumsRequest(TrainingRequest):
     """Request for sums over clients' data, with a check of sums (S,) over so many examples."""
 
     of_sums: ClassVar[bool] = True
-    check: Callable[[npt.NDArray[Any], int], str | None]
+    check: Callable[[Any, int], str | None]
 
     def find_problem(self, update: ClientUpdate) -> str | None:
         """Return why a client's sums are of no use; None if they are."""
