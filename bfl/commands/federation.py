@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from bfl.activity import shown
 from bfl.commands.check import reading_of, report
 from bfl.commands.terminal import add_run_config_to, path_argument
 from bfl.configuration import resolve
@@ -215,11 +216,17 @@ def start_run(given: argparse.Namespace) -> None:
     values |= {"output-dir": str(folder.parent), "name": folder.name}
     if keys.plugins:
         values["plugins"] = keys.plugins
+    kind, _, data = keys.dataset.partition(":")
+    if data and Path(data).exists():
+        values["dataset"] = f"{kind}:{Path(data).absolute()}"
+    for key in ("data-dir", "initial-posterior"):
+        if given_path := overrides.get(key):
+            values[key] = str(Path(str(given_path)).absolute())
     say = partial(print, flush=True)
-    wait_for_server(settings.superlink_port, say)
-    say(f"run {folder.name}: its code is sent to the server, which starts a process for it")
     try:
-        with bundled(app.folder) as code:
+        with shown(), bundled(app.folder) as code:
+            wait_for_server(settings.superlink_port)
+            say(f"run {folder.name}: its code is sent to the server, which starts a process for it")
             follow_run(command("flwr"), code, CONNECTION, flower_environment(home), values, say)
     except (RunError, KeyboardInterrupt) as error:
         # Not where it was refused before it began.

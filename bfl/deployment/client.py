@@ -27,7 +27,7 @@ from bfl.deployment.authority import (
     private_pem,
 )
 from bfl.deployment.private_files import check_private, private_folder, write_private
-from bfl.deployment.processes import Processes, Say, flower_environment
+from bfl.deployment.processes import LOG, Processes, Say, flower_environment
 from bfl.deployment.settings import Identity, NodeSettings, NodeTable
 from bfl.engine.flower.warm import NodePort, Task, Tasks, WarmWorker, node_command
 from bfl.errors import DataError
@@ -41,6 +41,59 @@ time, and takes what is 5 s from the future to 305 s old."""
 RUNTIME_CA, RUNTIME_CERTIFICATE, RUNTIME_KEY = "runtime-ca.crt", "runtime.crt", "runtime.key"
 CALL_TIMEOUT, CALL_INTERVAL = 10.0, 2.0
 """Seconds of a call of the server, and until the next one where it does not answer."""
+
+
+def run_client(folder: Path, state: Path, say: Say) -> None:
+    """Run a client until it is interrupted; each line begins with its name."""
+    folder = folder.resolve()
+    identity, node = check_client(folder, datetime.now(UTC))
+    name = f"client {identity.name}"
+
+    def tell(text: str) -> None:
+        say(f"{name}: {text}")
+
+    state = private_folder(state.resolve())
+    # Locked before the first write, as a running client reads these files.
+    with locked(state, "another client uses"):
+        wait_for_server(identity, folder / names.CA, tell)
+        home, work = private_folder(state / "flower"), private_folder(state / "work")
+        config, secret = state / "node-config.toml", state / names.SECRET
+        settings = node_config(identity, node, state, folder / names.CLIENT_KEY)
+        write_atomically(config, tomli_w.dumps(settings).encode())
+        write_private(secret, secrets.token_hex(32).encode())
+        environment = {**flower_environment(home), "BFL_CLIENT": name}
+        if node.cpus:
+            environment["BFL_CPUS"] = str(node.cpus)
+        with socket.create_server(("127.0.0.1", 0)) as probe:  # a free port
+            port = NodePort(f"127.0.0.1:{probe.getsockname()[1]}", state / RUNTIME_CA)
+        _certify_port(state, datetime.now(UTC))
+        worker = WarmWorker(port, environment, work, tell, node.task_timeout, node.bundles or ())
+        with Processes(environment, work, state / LOG) as processes, worker:
+            processes.start(
+                f"the SuperNode of {name}",
+                *(*node_command(), "--superlink", identity.address),
+                *("--root-certificates", folder / names.CA),
+                *("--auth-supernode-private-key", folder / names.CLIENT_KEY),
+                *("--host", "127.0.0.1", "--port", port.address.rpartition(":")[2]),
+                *("--ssl-ca-certfile", state / RUNTIME_CA),
+                *("--ssl-certfile", state / RUNTIME_CERTIFICATE),
+                *("--ssl-keyfile", state / RUNTIME_KEY),
+                *("--isolation", "process", "--superexec-auth-secret-file", secret),
+                *("--node-config", config),
+            )
+            tell(
+                f"has partition {identity.partition_id} of {identity.num_partitions} at "
+                f"{identity.address}, and waits for runs; Flower's own lines are in {state / LOG}"
+            )
+            tasks = Tasks(port, secret.read_bytes())
+            task: Task | None = None
+            while True:
+                processes.check()
+                task = task or tasks.next()
+                if task:
+                    task = worker.play(task, processes.check, tasks)
+                else:
+                    time.sleep(0.1)
 
 
 def check_client(folder: Path, now: datetime) -> tuple[Identity, NodeSettings]:
@@ -58,6 +111,16 @@ def check_client(folder: Path, now: datetime) -> tuple[Identity, NodeSettings]:
     authority = load_certificate(folder / names.CA)
     check_dates(authority, node, "the authority's certificate", now)
     return identity, NodeSettings.of_client(folder / names.NODE, identity.name)
+
+
+def wait_for_server(identity: Identity, authority: Path, say: Say) -> None:
+    """Call the server until it answers, and check its certificate and its clock."""
+    printed = ""
+    while reason := check_connection(identity, authority):
+        if reason != printed:
+            say(f"{reason}; it is called again until it does")
+        printed = reason
+        time.sleep(CALL_INTERVAL)
 
 
 def check_connection(identity: Identity, authority: Path) -> str | None:
@@ -87,16 +150,6 @@ def check_connection(identity: Identity, authority: Path) -> str | None:
     return None
 
 
-def wait_for_server(identity: Identity, authority: Path, say: Say) -> None:
-    """Call the server until it answers, and check its certificate and its clock."""
-    printed = ""
-    while reason := check_connection(identity, authority):
-        if reason != printed:
-            say(f"client {identity.name}: {reason}; it is called again until it does")
-        printed = reason
-        time.sleep(CALL_INTERVAL)
-
-
 def check_clock(node: str, ahead: float) -> None:
     """Refuse a clock with which Flower would not let the node in.
 
@@ -122,55 +175,6 @@ def node_config(identity: Identity, node: NodeSettings, state: Path, key: Path) 
         **({"signing-key": str(key)} if node.clients_list else {}),
         **{name: value for name, value in settings.items() if value != ""},
     }
-
-
-def run_client(folder: Path, state: Path, say: Say) -> None:
-    """Run a client until it is interrupted."""
-    folder = folder.resolve()
-    identity, node = check_client(folder, datetime.now(UTC))
-    state = private_folder(state.resolve())
-    # Locked before the first write, as a running client reads these files.
-    with locked(state, "another client uses"):
-        wait_for_server(identity, folder / names.CA, say)
-        home, work = private_folder(state / "flower"), private_folder(state / "work")
-        config = state / "node-config.toml"
-        settings = node_config(identity, node, state, folder / names.CLIENT_KEY)
-        write_atomically(config, tomli_w.dumps(settings).encode())
-        secret = state / names.SECRET
-        write_private(secret, secrets.token_hex(32).encode())
-        environment = {**flower_environment(home), "BFL_CLIENT": f"client {identity.name}"}
-        if node.cpus:
-            environment["BFL_CPUS"] = str(node.cpus)
-        with socket.create_server(("127.0.0.1", 0)) as probe:  # a free port
-            port = NodePort(f"127.0.0.1:{probe.getsockname()[1]}", state / RUNTIME_CA)
-        _certify_port(state, datetime.now(UTC))
-        worker = WarmWorker(port, environment, work, say, node.task_timeout, node.bundles or ())
-        with Processes(environment, work) as processes, worker:
-            processes.start(
-                f"the SuperNode of client {identity.name}",
-                *(*node_command(), "--superlink", identity.address),
-                *("--root-certificates", folder / names.CA),
-                *("--auth-supernode-private-key", folder / names.CLIENT_KEY),
-                *("--host", "127.0.0.1", "--port", port.address.rpartition(":")[2]),
-                *("--ssl-ca-certfile", state / RUNTIME_CA),
-                *("--ssl-certfile", state / RUNTIME_CERTIFICATE),
-                *("--ssl-keyfile", state / RUNTIME_KEY),
-                *("--isolation", "process", "--superexec-auth-secret-file", secret),
-                *("--node-config", config),
-            )
-            say(
-                f"client {identity.name} has partition {identity.partition_id} of "
-                f"{identity.num_partitions} at {identity.address}"
-            )
-            tasks = Tasks(port, secret.read_bytes())
-            task: Task | None = None
-            while True:
-                processes.check()
-                task = task or tasks.next()
-                if task:
-                    task = worker.play(task, processes.check, tasks)
-                else:
-                    time.sleep(0.1)
 
 
 def _certify_port(state: Path, now: datetime) -> None:

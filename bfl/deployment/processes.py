@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +17,9 @@ from bfl.errors import RunError
 Say = Callable[[str], None]
 """Prints a line for the operator."""
 
+LOG = "flower.log"
+"""The file, in the state folder, of what Flower's processes and the web server print."""
+
 PATIENCE = 2.5
 """Seconds for ending in good order: less than an interrupted command has for all."""
 
@@ -24,57 +27,51 @@ MOST_REVIVALS, WITHIN = 5, 60.0
 """Greatest number of ends of a process that is kept alive, and the seconds they are counted in."""
 
 
-def command(name: str) -> str:
-    """Return a command of the environment that this process runs in."""
-    path = Path(sys.executable).parent / name
-    if not path.is_file():
-        raise RunError(f"there is no command {name} next to {sys.executable}; install bfl there")
-    return str(path)
-
-
-def flower_environment(home: Path) -> dict[str, str]:
-    """Return the environment of Flower's processes."""
-    # Flower starts its processes by name.
-    commands = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    return {
-        **os.environ,
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "PATH": commands,
-        "FLWR_HOME": str(home),
-        # The environment that is active has the project installed: no `uv sync` for every run.
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    }
-
-
 class Processes(StoppedWhenLeft):
     """Processes that end, with all that they have started, when they are left.
 
     On Linux they end with this process also when it is killed.
+
+    Args:
+        log: The file that gets their output; None: it is shown beside that of this process.
     """
 
-    def __init__(self, environment: Mapping[str, str], work: Path) -> None:
+    def __init__(self, environment: Mapping[str, str], work: Path, log: Path | None = None) -> None:
         self._environment = dict(environment)
         self._work = work
+        self._log = log
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         self._starts: dict[str, Callable[[], subprocess.Popen[bytes]]] = {}
         self._revivals: dict[str, deque[float]] = {}
 
-    def start(self, name: str, *words: str | Path, **more: str) -> None:
-        """Start a process whose output is shown beside that of this one.
+    def start(self, name: str, *words: str | Path, **variables: str) -> None:
+        """Start a process.
 
         Args:
             name: Its name in messages.
             words: The command, with its absolute path; nothing secret, as all users of a machine
                 may read it.
-            more: Further variables of its environment.
+            variables: Further ones of its environment.
         """
-        environment = {**self._environment, **more}
-        command = with_parent(*words)
-        self._starts[name] = lambda: subprocess.Popen(
-            command, cwd=self._work, env=environment, stdin=subprocess.DEVNULL
-        )
-        self._started[name] = self._starts[name]()
+        environment = {**self._environment, **variables}
+
+        def start_anew() -> subprocess.Popen[bytes]:
+            output = self._log.open("ab") if self._log else None
+            try:
+                return subprocess.Popen(
+                    with_parent(*words),
+                    cwd=self._work,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                )
+            finally:
+                if output:
+                    output.close()
+
+        self._starts[name] = start_anew
+        self._started[name] = start_anew()
 
     def keep_alive(self, name: str) -> None:
         """Have ``check`` restart a process that has ended, unless it ends again and again."""
@@ -102,7 +99,8 @@ class Processes(StoppedWhenLeft):
                 continue
             revivals, now = self._revivals.get(name), time.monotonic()
             if revivals is None or (len(revivals) == MOST_REVIVALS and now - revivals[0] < WITHIN):
-                raise RunError(f"{name} has ended (status {status}); what it said is above")
+                where = f"the end of {self._log}" if self._log else "above"
+                raise RunError(f"{name} has ended (status {status}); what it said is {where}")
             print(f"warning: {name} has ended (status {status}) and is restarted", flush=True)
             revivals.append(now)
             self._started[name] = self._starts[name]()
@@ -114,14 +112,36 @@ class Processes(StoppedWhenLeft):
         for process in self._started.values():
             with suppress(OSError):
                 process.terminate()
-        deadline = time.monotonic() + PATIENCE
-        _wait(list(self._started.values()), deadline)
+        self._wait(PATIENCE)
         kill(family)
-        _wait(list(self._started.values()), time.monotonic() + 1.0)
+        self._wait(1.0)
         self._started.clear()
 
+    def _wait(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        for process in self._started.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
 
-def _wait(processes: Sequence[subprocess.Popen[bytes]], deadline: float) -> None:
-    for process in processes:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(max(0.0, deadline - time.monotonic()))
+
+def command(name: str) -> str:
+    """Return a command of the environment that this process runs in."""
+    path = Path(sys.executable).parent / name
+    if not path.is_file():
+        raise RunError(f"there is no command {name} next to {sys.executable}; install bfl there")
+    return str(path)
+
+
+def flower_environment(home: Path) -> dict[str, str]:
+    """Return the environment of Flower's processes."""
+    # Flower starts its processes by name.
+    commands = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return {
+        **os.environ,
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "PATH": commands,
+        "FLWR_HOME": str(home),
+        # The environment that is active has the project installed: no `uv sync` for every run.
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    }

@@ -16,6 +16,7 @@ from typing import Any
 
 import tomli_w
 
+from bfl.activity import doing, spoke
 from bfl.deployment.processes import Say
 from bfl.errors import RunError
 
@@ -26,22 +27,19 @@ START_WAIT, PATIENCE, LOOK_INTERVAL = 120.0, 300.0, 1.0
 """Seconds until a SuperLink has to answer at first and in a run, and between questions to it."""
 
 
-def wait_for_server(port: int, say: Say) -> None:
+def wait_for_server(port: int) -> None:
     """Wait until the SuperLink of this machine's server takes calls."""
-    deadline, waits = time.monotonic() + START_WAIT, False
-    while True:
+    doing(f"waiting for the server on this machine (port {port}), which its start.sh starts")
+    deadline = time.monotonic() + START_WAIT
+    while time.monotonic() < deadline:
         with suppress(OSError):
             socket.create_connection(("127.0.0.1", port), 2.0).close()
             return
-        if time.monotonic() > deadline:
-            raise RunError(
-                f"no server of this federation answers on this machine's port {port} after "
-                f"{START_WAIT:g} s; its start.sh starts it"
-            )
-        if not waits:
-            say(f"waiting for the server on this machine (port {port}), which start.sh starts")
-        waits = True
         time.sleep(0.2)
+    raise RunError(
+        f"no server of this federation answers on this machine's port {port} after "
+        f"{START_WAIT:g} s; its start.sh starts it"
+    )
 
 
 def follow_run(
@@ -65,8 +63,8 @@ def follow_run(
     Raises:
         RunError: The run has not been started or completed, or nobody answers any more.
     """
-    started: list[str] = []
-    said, over = Event(), Event()
+    found = ""
+    started, over = Event(), Event()
     # Elsewhere than in a checkout, whose packages would be imported in place of the bundle's.
     with tempfile.TemporaryDirectory(prefix="bfl-run-") as work:
         config = Path(work) / "run-config.toml"
@@ -83,11 +81,14 @@ def follow_run(
         )
 
         def read() -> None:
+            nonlocal found
             for line in process.stdout or ():
                 print(line, end="", flush=True)
-                if found := STARTED.search(line):
-                    started.append(found[1])
-                    said.set()
+                spoke()
+                if match := STARTED.search(line):
+                    found = match[1]
+                    doing("the server starts a process for the run, and asks the clients")
+                    started.set()
             over.set()
 
         Thread(target=read, daemon=True).start()
@@ -95,12 +96,12 @@ def follow_run(
             while not over.wait(0.2):
                 pass
             status = process.wait()
-            if not started:
+            if not found:
                 raise RunError("flwr has not started the run; what it said is above")
-            _wait_for_end(command, connection, environment, started[0], status, say)
+            _wait_for_end(command, connection, environment, found, status, say)
         except KeyboardInterrupt:
-            if said.wait(1.0):  # it may be this moment
-                stop = [command, "stop", started[0], connection]
+            if started.wait(1.0):  # it may be this moment
+                stop = [command, "stop", found, connection]
                 # It outlives this command, which ends sooner than a SuperLink may answer.
                 script = ["sh", "-c", '"$@" >/dev/null 2>&1 </dev/null &', "sh", *stop]
                 subprocess.run(script, env=environment, start_new_session=True, check=False)
@@ -118,23 +119,23 @@ def _wait_for_end(
     streamed: int,
     say: Say,
 ) -> None:
-    asked = [command, "ls", connection, "--run-id", run, "--format", "json"]
-    heard = time.monotonic()
+    question = [command, "ls", connection, "--run-id", run, "--format", "json"]
+    answered = time.monotonic()
     while True:
         try:
             done = subprocess.run(
-                asked, env=environment, capture_output=True, text=True, timeout=START_WAIT
+                question, env=environment, capture_output=True, text=True, timeout=START_WAIT
             )
-            found = json.loads(done.stdout)["runs"][0]
-            status, details = found["status"], found["status-details"]
+            described = json.loads(done.stdout)["runs"][0]
+            status, details = described["status"], described["status-details"]
         except (ValueError, LookupError, subprocess.TimeoutExpired):
-            if time.monotonic() - heard >= PATIENCE:
+            if time.monotonic() - answered >= PATIENCE:
                 raise RunError(
                     f"the SuperLink has not answered for {PATIENCE:g} s; run {run} may go on: look "
                     "at the run's folder before it is resumed"
                 ) from None
         else:
-            heard = time.monotonic()
+            answered = time.monotonic()
             if status == COMPLETED:
                 return
             if status.startswith("finished:"):

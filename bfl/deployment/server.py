@@ -15,18 +15,11 @@ from typing import Any
 import httpx
 import tomli_w
 
+from bfl.deployment import client_list, processes
 from bfl.deployment import private_files as names
 from bfl.deployment.authority import check_server_certificate, load_certificate, load_private_key
-from bfl.deployment.client_list import (
-    VARIABLE,
-    Client,
-    ClientList,
-    mark,
-    read_bound_nodes,
-    write_bound_nodes,
-)
-from bfl.deployment.private_files import check_private, private_folder
-from bfl.deployment.processes import Processes, Say, command, flower_environment
+from bfl.deployment.client_list import Client, ClientList
+from bfl.deployment.processes import LOG, Processes, Say, command
 from bfl.deployment.settings import EVERY_ADDRESS, EVERY_ADDRESS_6, ServerSettings
 from bfl.engine.flower.superlink import superlink_command
 from bfl.errors import BflError, DataError, RunError
@@ -40,7 +33,7 @@ CONNECTION = "federation"
 """The name of the connection in the server's own Flower configuration."""
 
 START_WAIT, LOOK_INTERVAL = 120.0, 1.0
-"""Seconds that the SuperLink may take to answer, and between looks at the list of clients."""
+"""Seconds that a process may take to answer, and between looks at the list of clients."""
 
 
 def check_server(folder: Path, now: datetime) -> tuple[ServerSettings, ClientList]:
@@ -48,7 +41,7 @@ def check_server(folder: Path, now: datetime) -> tuple[ServerSettings, ClientLis
     settings = ServerSettings.read(folder / names.SETTINGS)
     listed = ClientList.read(folder / names.CLIENTS)
     for name in (names.SERVER_KEY, names.SECRET):
-        check_private(folder / name, "server")
+        names.check_private(folder / name, "server")
     certificate = load_certificate(folder / names.SERVER_CERTIFICATE)
     authority = load_certificate(folder / names.CA)
     check_server_certificate(certificate, authority, settings.hosts, now)
@@ -59,79 +52,72 @@ def check_server(folder: Path, now: datetime) -> tuple[ServerSettings, ClientLis
 
 def serve_federation(folder: Path, state: Path, say: Say) -> None:
     """Run a federation's server until it is interrupted."""
-    folder = folder.resolve()
-    now = datetime.now(UTC)
+    folder, now = folder.resolve(), datetime.now(UTC)
     settings, listed = check_server(folder, now)
     ends = load_certificate(folder / names.SERVER_CERTIFICATE).not_valid_after_utc
     if ends - now < timedelta(days=30):
         say(f"warning: the server's certificate ends on {ends:%Y-%m-%d}; bfl federation renew")
-    state = private_folder(state.resolve())
+    state = names.private_folder(state.resolve())
     # Locked before the first write, as a running server reads these files.
     with locked(state, "another server uses"):
-        home, work = private_folder(state / HOME), private_folder(state / "work")
-        connection = {
-            "address": f"127.0.0.1:{settings.superlink_port}",
-            "root-certificates": str(folder / names.CA),
-        }
+        home, work = names.private_folder(state / HOME), names.private_folder(state / "work")
+        address = f"127.0.0.1:{settings.superlink_port}"
+        connection = {"address": address, "root-certificates": str(folder / names.CA)}
         text = tomli_w.dumps({"superlink": {"default": CONNECTION, CONNECTION: connection}})
         (home / "config.toml").write_text(text, encoding="utf-8")
-        mark(home, state / NODES)
-        processes = Processes(flower_environment(home), work)
+        client_list.mark(home, state / NODES)
+        started = Processes(processes.flower_environment(home), work, state / LOG)
         registration = Registration(
-            lambda *words: processes.run(command("flwr"), *words), state / NODES, say
+            lambda *words: started.run(command("flwr"), *words), state / NODES, say
         )
-        with processes:
-            say("Flower's SuperLink is started, which takes some seconds")
-            _start_flower(processes, folder, state, settings)
+        with started:
+            say(f"Flower's SuperLink starts, which takes seconds; its lines are in {state / LOG}")
+            _start_flower(started, folder, state, address)
             registration.follow(listed)
-            processes.start("the proxy", command("bfl"), "federation", "proxy", folder)
-            _wait_until(lambda: _listens(settings), "the proxy", processes)
-            processes.keep_alive("the proxy")  # what reaches it from outside must not end a run
+            started.start("the proxy", command("bfl"), "federation", "proxy", folder)
+            _wait_until(lambda: _listens(settings), "the proxy", started)
+            started.keep_alive("the proxy")  # what reaches it from outside must not end a run
             say(
                 f"clients call {settings.hosts[0]}:{settings.port}; runs are started on this "
                 f"machine: bfl federation run {folder} --run-config 'rounds=10'"
             )
-            _watch(processes, folder / names.CLIENTS, registration, say)
+            _watch(started, folder / names.CLIENTS, registration, say)
 
 
-def _start_flower(
-    processes: Processes, folder: Path, state: Path, settings: ServerSettings
-) -> None:
-    address = f"127.0.0.1:{settings.superlink_port}"
-    secret = folder / names.SECRET
-    processes.start(
+def _start_flower(started: Processes, folder: Path, state: Path, address: str) -> None:
+    secret, authority = folder / names.SECRET, folder / names.CA
+    host, _, port = address.partition(":")
+    started.start(
         "the SuperLink",
-        *(*superlink_command(), "--host", "127.0.0.1"),
-        *("--port", str(settings.superlink_port)),
-        *("--ssl-ca-certfile", folder / names.CA),
+        *(*superlink_command(), "--host", host, "--port", port),
+        *("--ssl-ca-certfile", authority),
         *("--ssl-certfile", folder / names.SERVER_CERTIFICATE),
         *("--ssl-keyfile", folder / names.SERVER_KEY),
         *("--enable-supernode-auth", "--database", state / "state.db"),
         *("--isolation", "process", "--superexec-auth-secret-file", secret),
     )
-    trusted = ssl.create_default_context(cafile=str(folder / names.CA))
+    trusted = ssl.create_default_context(cafile=str(authority))
     with httpx.Client(verify=trusted, trust_env=False, timeout=2.0) as client:
         health = f"https://{address}/health"
-        _wait_until(lambda: client.get(health).is_success, "the SuperLink", processes)
-    processes.start(
+        _wait_until(lambda: client.get(health).is_success, "the SuperLink", started)
+    started.start(
         "the SuperExec",
         *(command("flower-superexec"), "--runtime-api-address", address),
-        *("--root-certificates", folder / names.CA),
+        *("--root-certificates", authority),
         *("--superexec-auth-secret-file", secret),
-        **{VARIABLE: str(state / NODES)},
+        **{client_list.VARIABLE: str(state / NODES)},
     )
 
 
-def _wait_until(answers: Callable[[], bool], what: str, processes: Processes) -> None:
+def _wait_until(answers: Callable[[], bool], name: str, started: Processes) -> None:
     deadline = time.monotonic() + START_WAIT
-    while True:
-        processes.check()
+    while time.monotonic() < deadline:
+        started.check()
         with suppress(OSError, httpx.TransportError):
             if answers():
                 return
-        if time.monotonic() > deadline:
-            raise RunError(f"{what} does not answer after {START_WAIT:g} s")
         time.sleep(0.2)
+    raise RunError(f"{name} does not answer after {START_WAIT:g} s")
 
 
 def _listens(settings: ServerSettings) -> bool:
@@ -141,13 +127,13 @@ def _listens(settings: ServerSettings) -> bool:
     return True
 
 
-def _watch(processes: Processes, path: Path, registration: Registration, say: Say) -> None:
+def _watch(started: Processes, path: Path, registration: Registration, say: Say) -> None:
     """Keep the registered keys as the list of clients says, as long as all processes live."""
     # The first look takes it over whatever came before: it may have changed during the start.
     seen, printed = 0, ""
     while True:
         time.sleep(LOOK_INTERVAL)
-        processes.check()
+        started.check()
         try:
             changed = path.stat().st_mtime_ns
             if changed == seen:
@@ -176,7 +162,7 @@ class Registration:
 
     def follow(self, listed: ClientList) -> None:
         """Take back the keys that are not in the list, and register those that are new."""
-        nodes = read_bound_nodes(self._path)
+        nodes = client_list.read_bound_nodes(self._path)
         by_key = {client.public_key: client for client in listed.clients}
         refused: RunError | None = None
         for node, bound in list(nodes.items()):
@@ -187,24 +173,24 @@ class Registration:
                     refused = error  # the others' keys are taken back all the same
                 else:
                     del nodes[node]
+        if not refused:
+            # A client may have got another name or partition under its key.
+            nodes = {node: by_key[bound.public_key] for node, bound in nodes.items()}
+        client_list.write_bound_nodes(self._path, nodes)
         if refused:
-            write_bound_nodes(self._path, nodes)
             raise refused
-        # A client may have got another name or partition under its key.
-        nodes = {node: by_key[bound.public_key] for node, bound in nodes.items()}
-        write_bound_nodes(self._path, nodes)
         known = {bound.public_key for bound in nodes.values()}
         for key in by_key.keys() - known:
             nodes[self._register(by_key[key])] = by_key[key]
             # One by one: whatever ends this process, a key that Flower knows is written down.
-            write_bound_nodes(self._path, nodes)
+            client_list.write_bound_nodes(self._path, nodes)
 
     def _register(self, client: Client) -> int:
         with tempfile.NamedTemporaryFile("w", suffix=".pub") as stream:
             stream.write(client.public_key)
             stream.flush()
             answer = self._flwr_json("register", stream.name)
-        if not answer.get("success"):
+        if not answer["success"]:
             raise RunError(
                 f"client {client.name}: Flower does not register its key: {answer['reason']}\n"
                 f"where {self._path} and Flower's own state.db beside it are of different times, "
@@ -216,7 +202,7 @@ class Registration:
     def _unregister(self, node: int, client: Client) -> None:
         answer = self._flwr_json("unregister", str(node))
         # Gone is gone, also where Flower has lost its state.
-        if not answer.get("success") and "not found" not in answer["reason"].lower():
+        if not answer["success"] and "not found" not in answer["reason"].lower():
             raise RunError(
                 f"client {client.name}: Flower does not take back its key: {answer['reason']}"
             )
@@ -230,4 +216,4 @@ class Registration:
         except ValueError:
             answer = {}
         reason = str(answer.get("error-message", output)).strip()
-        return {**answer, "reason": reason, "success": answer.get("success") and not status}
+        return {**answer, "reason": reason, "success": bool(answer.get("success")) and not status}

@@ -11,15 +11,9 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat
 
+from bfl.deployment import authority
 from bfl.deployment import private_files as names
-from bfl.deployment.authority import (
-    SERVER_DAYS,
-    Authority,
-    load_private_key,
-    new_key,
-    openssh_public,
-    private_pem,
-)
+from bfl.deployment.authority import Authority
 from bfl.deployment.client_list import HEADER, Client, ClientList, checked_name
 from bfl.deployment.private_files import FederationFolder, private_folder, write_private
 from bfl.deployment.settings import MADE, NODE_FILE, Identity, ServerSettings
@@ -42,19 +36,16 @@ def init(path: Path, settings: ServerSettings, clients: int, now: datetime) -> F
     folder = FederationFolder(path)
     for each in (path, folder.authority, folder.server, path / "clients"):
         private_folder(each)
-    authority = Authority.create(now)
-    authority.save(folder.authority)
-    key = new_key()
-    write_private(folder.server / names.SERVER_KEY, private_pem(key))
+    signer, key = Authority.create(now), authority.new_key()
+    signer.save(folder.authority)
+    write_private(folder.server / names.SERVER_KEY, authority.private_pem(key))
     write_private(folder.server / names.SECRET, secrets.token_hex(32).encode())
-    settings.write(folder.server / names.SETTINGS)
-    _certify(folder, authority, key.public_key(), settings.hosts, now)
-    write_service(folder.server, "server", names.SERVER)
+    _write_certificate(folder, signer, key.public_key(), settings, now)
+    _write_service(folder.server, "server", names.SERVER)
     listed = ClientList(num_partitions=clients)
     for partition_id in range(clients):
-        listed = _added(folder, listed, f"client-{partition_id}", partition_id, None)
-    listed.write(folder.server / names.CLIENTS, HEADER)
-    _write_identities(folder, listed, settings)
+        listed = _add_to_list(folder, listed, f"client-{partition_id}", partition_id, None)
+    _write_list(folder, listed, settings)
     return folder
 
 
@@ -67,22 +58,21 @@ def add_client(
         partition_id: Its partition; None: the first free one.
         public_key: A key that the client has made itself; None: one is made here.
     """
-    folder, listed, settings = _opened(path)
+    folder, listed, settings = _open(path)
     checked_name(name)
     if folder.client(name).exists():
         raise ConfigurationError(
             f"{folder.client(name)} is there already; choose another name, or remove it"
         )
     chosen = listed.vacant()[0] if partition_id is None else partition_id
-    listed = _added(folder, listed, name, chosen, public_key)
-    listed.write(folder.server / names.CLIENTS, HEADER)
-    _write_identities(folder, listed, settings)
+    listed = _add_to_list(folder, listed, name, chosen, public_key)
+    _write_list(folder, listed, settings)
     return listed.client(name)
 
 
 def revoke_client(path: Path, name: str) -> Client:
     """Take a client off the list, and its key for ever; return it."""
-    folder, listed, _ = _opened(path)
+    folder, listed, _ = _open(path)
     client = listed.client(name)
     listed.without(name).write(folder.server / names.CLIENTS, HEADER)
     # A key that nobody takes any more is not kept.
@@ -97,75 +87,70 @@ def renew(path: Path, hosts: Sequence[str], now: datetime) -> bool:
         Whether the authority's own certificate was renewed too, as it would have ended before the
         server's: clients need it before the one that they hold ends.
     """
-    folder, listed, settings = _opened(path)
+    folder, listed, settings = _open(path)
     settings = settings.model_copy(update={"hosts": tuple(hosts) or settings.hosts})
-    authority = Authority.load(folder.authority)
-    ends = authority.certificate.not_valid_after_utc
-    renewed = ends < now + timedelta(days=SERVER_DAYS)
+    signer = Authority.load(folder.authority)
+    ends = signer.certificate.not_valid_after_utc
+    renewed = ends < now + timedelta(days=authority.SERVER_DAYS)
     if renewed:
-        authority = authority.renewed(now)
-        authority.save(folder.authority)
-    key = load_private_key(folder.server / names.SERVER_KEY)
-    _certify(folder, authority, key.public_key(), settings.hosts, now)
-    settings.write(folder.server / names.SETTINGS)
-    _write_identities(folder, listed, settings)
+        signer = signer.renewed(now)
+        signer.save(folder.authority)
+    key = authority.load_private_key(folder.server / names.SERVER_KEY)
+    _write_certificate(folder, signer, key.public_key(), settings, now)
+    _write_list(folder, listed, settings)
     return renewed
 
 
-def _opened(path: Path) -> tuple[FederationFolder, ClientList, ServerSettings]:
+def _open(path: Path) -> tuple[FederationFolder, ClientList, ServerSettings]:
     folder = FederationFolder(path)
     folder.check()
-    return (
-        folder,
-        ClientList.read(folder.server / names.CLIENTS),
-        ServerSettings.read(folder.server / names.SETTINGS),
-    )
+    listed = ClientList.read(folder.server / names.CLIENTS)
+    return folder, listed, ServerSettings.read(folder.server / names.SETTINGS)
 
 
-def _certify(
+def _write_certificate(
     folder: FederationFolder,
-    authority: Authority,
+    signer: Authority,
     key: ec.EllipticCurvePublicKey,
-    hosts: Sequence[str],
+    settings: ServerSettings,
     now: datetime,
 ) -> None:
-    certificate = authority.server_certificate(key, hosts, now)
-    write_atomically(
-        folder.server / names.SERVER_CERTIFICATE, certificate.public_bytes(Encoding.PEM)
-    )
-    write_atomically(folder.server / names.CA, authority.certificate.public_bytes(Encoding.PEM))
+    certificate = signer.server_certificate(key, settings.hosts, now)
+    for name, each in ((names.SERVER_CERTIFICATE, certificate), (names.CA, signer.certificate)):
+        write_atomically(folder.server / name, each.public_bytes(Encoding.PEM))
+    settings.write(folder.server / names.SETTINGS)
 
 
-def _added(
+def _add_to_list(
     folder: FederationFolder,
     listed: ClientList,
     name: str,
     partition_id: int,
     public_key: str | None,
 ) -> ClientList:
-    key = None if public_key is not None else new_key()
-    public = str(public_key) if key is None else openssh_public(key.public_key())
+    key = authority.new_key() if public_key is None else None
+    public = authority.openssh_public(key.public_key()) if key else str(public_key)
     table = {"name": name, "partition-id": partition_id, "public-key": public}
     client = Client.parse(table, f"client {name}")
     # Refused before anything is written.
     listed = listed.with_client(client)
     place = private_folder(folder.client(name))
-    if key is not None:
-        write_private(place / names.CLIENT_KEY, private_pem(key, PrivateFormat.OpenSSH))
+    if key:
+        pem = authority.private_pem(key, PrivateFormat.OpenSSH)
+        write_private(place / names.CLIENT_KEY, pem)
     write_atomically(place / names.PUBLIC_KEY, f"{client.public_key}\n".encode())
     write_atomically(place / names.NODE, NODE_FILE.encode())
-    write_service(place, "client", name)
+    _write_service(place, "client", name)
     return listed
 
 
-def _write_identities(
-    folder: FederationFolder, listed: ClientList, settings: ServerSettings
-) -> None:
-    authority = (folder.server / names.CA).read_bytes()
+def _write_list(folder: FederationFolder, listed: ClientList, settings: ServerSettings) -> None:
+    listed.write(folder.server / names.CLIENTS, HEADER)
+    trusted = (folder.server / names.CA).read_bytes()
     for client in listed.clients:
         # Its folder may have been moved to the client's machine, which then needs these two files.
         place = private_folder(folder.client(client.name))
-        write_atomically(place / names.CA, authority)
+        write_atomically(place / names.CA, trusted)
         Identity(
             name=client.name,
             server=settings.hosts[0],
@@ -219,7 +204,7 @@ WantedBy=multi-user.target
 """
 
 
-def write_service(folder: Path, role: str, place: str) -> None:
+def _write_service(folder: Path, role: str, place: str) -> None:
     """Write start script and unit of the command ``server`` or ``client``, named after a place."""
     what = "the server" if role == "server" else f"client {place}"
     script = folder / "start.sh"

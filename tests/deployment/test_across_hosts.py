@@ -221,7 +221,9 @@ class Federation:
         self.logs.setdefault(name, []).append(self.flower.newest_log)
 
     def said(self, name: str) -> str:
-        text = " ".join(log.read_text(errors="replace") for log in self.logs[name])
+        folder = self.made.server if name == SERVER else self.made.client(name)
+        logs = [*self.logs[name], *folder.glob("state/flower.log")]
+        text = " ".join(log.read_text(errors="replace") for log in logs)
         return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", text).split())
 
     def kill(self, name: str) -> None:
@@ -302,7 +304,7 @@ def test_a_run_outlives_links_clients_and_the_server(
     assert entries[0]["clients"] == entries[-1]["clients"] == 3
     assert 0.0 <= folder.metrics()["accuracy"] <= 1.0
     assert f"resumes after round {rounds}" in federation.said("run")
-    assert "client client-1 has partition 1 of 3" in federation.said("client-1")
+    assert "client client-1: has partition 1 of 3" in federation.said("client-1")
     for name in ("client-0", "client-2"):  # when the server was killed
         _, failed, after = federation.said(name).rpartition("Connection attempt failed, retrying")
         assert failed, flower.logs()

@@ -145,7 +145,7 @@ def test_a_run_is_given_as_flower_takes_it(
     """Paths that hold in Flower's folder, and keys that no pyproject.toml declares in one text;
     how a failed run goes on is said where it has begun."""
     server = setup.init(tmp_path / "made", ServerSettings(hosts=HOSTS), 1, NOW).server
-    monkeypatch.setattr(run, "wait_for_server", lambda *_: None)
+    monkeypatch.setattr(run, "wait_for_server", lambda _: None)
     monkeypatch.setattr(processes, "command", lambda name: flwr)
     for name, value in environment(tmp_path).items():
         monkeypatch.setenv(name, value)
@@ -154,6 +154,7 @@ def test_a_run_is_given_as_flower_takes_it(
     (tmp_path / "answers").write_text(status("finished:failed", "KeyError: 1") + "\n")
     words = ["federation", "run", str(server), "--run-config"]
     config = 'plugins="mine.py" weighting="own" own-power=2.0 own-word="a b" rounds=3 name="mine"'
+    config += ' data-dir="here" initial-posterior="first.npz"'
     for begun in (False, True):
         if begun:
             (tmp_path / "runs" / "mine").mkdir(parents=True)
@@ -164,7 +165,12 @@ def test_a_run_is_given_as_flower_takes_it(
     table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert given.keys() <= table["tool"]["flwr"]["app"]["config"].keys()
     assert parse_pairs(given["plugin-settings"]) == {"own-power": 2.0, "own-word": "a b"}
-    assert given["plugins"] == str(tmp_path / "mine.py")
+    for key, name in (
+        ("plugins", "mine.py"),
+        ("data-dir", "here"),
+        ("initial-posterior", "first.npz"),
+    ):
+        assert given[key] == str(tmp_path / name)
     assert (given["output-dir"], given["name"]) == (str(tmp_path / "runs"), "mine")
     assert (given["weighting"], given["rounds"]) == ("own", 3)
     assert main([*words, 'name="a/b" resume=true']) == 2

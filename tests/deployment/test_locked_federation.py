@@ -102,8 +102,9 @@ class Server:
         return self.flower.start(*command, "--run-config", config)
 
     def said(self, text: str) -> bool:
-        """Return whether the server has said something."""
-        return text in self.log.read_text(errors="replace")
+        """Return whether the server or Flower has said something."""
+        logs = [self.log, *self.federation.server.glob("state/flower.log")]
+        return any(text in log.read_text(errors="replace") for log in logs)
 
     def node(self, name: str, *words: str) -> subprocess.Popen[bytes]:
         """Start a SuperNode that must not be let in, with a Flower home of its own."""
@@ -161,7 +162,7 @@ def test_nobody_else_gets_anything_while_a_run_waits(server: Server, tmp_path: P
     own = (impostor / "identity.toml").read_text()
     (impostor / "identity.toml").write_text(own.replace("partition-id = 1", "partition-id = 0"))
     node = server.start(impostor)
-    node_log = server.flower.newest_log
+    node_log = impostor / "state" / "flower.log"
     try:
         wait_for(lambda: server.said("Activated node_id"), 90)
         # Long enough for the node to answer while outsiders load the machine.
