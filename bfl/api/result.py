@@ -21,6 +21,7 @@ from bfl.evaluation.prediction.predictions import Predictions as Statistics
 from bfl.evaluation.regression import Mixtures
 from bfl.evaluation.uncertainty import measure_all
 from bfl.experiments.results.run_folder import (
+    BASELINES,
     BEST_POSTERIOR,
     CLOSING,
     DATA,
@@ -83,6 +84,11 @@ class Result:
     def metrics(self) -> dict[str, float]:
         """The metrics of the final evaluation, by name; a DataError while the run is not over."""
         return self._files.metrics()
+
+    @property
+    def baselines(self) -> dict[str, Any]:
+        """Metrics of the ``federation`` and its baselines ``central`` and, by client, ``local``."""
+        return self._files.read_json(BASELINES, {})
 
     @property
     def rounds(self) -> list[dict[str, Any]]:

@@ -18,9 +18,10 @@ from bfl.configuration import resolve
 from bfl.configuration.component_slots import SLOTS
 from bfl.configuration.settings import read_sections
 from bfl.configuration.sources import read_config_file
-from bfl.engine.flower import FlowerApp, RayEngine, run_serially
+from bfl.engine.flower import FlowerApp
 from bfl.engine.run import EngineRun, OnRound
 from bfl.errors import ConfigurationError, unknown_name
+from bfl.experiments.run.baselines import baselines_of, make_runs
 from bfl.experiments.run.simulation import (
     BACKENDS,
     agree_on_clients,
@@ -55,6 +56,7 @@ def run(
     backend: str = "auto",
     backend_config: Mapping[str, Any] | None = None,
     on_round: OnRound = _nothing,
+    baselines: str = "",
     overwrite: bool = False,
     verbose: bool = True,
     engine_log: bool = False,
@@ -75,6 +77,8 @@ def run(
         on_round: Called on the server after each round with its number, from 1; its metrics, as in
             ``Result.rounds``; and its posterior, vectors of means (P,), variances (P,) and point
             parameters (Q,), which it must not change. What it raises ends the run.
+        baselines: ``"local+central"`` makes beside it each client's own model, and the one of all
+            data in one place: ``Result.baselines``.
         overwrite: Whether a run that has the same ``name`` is removed before.
         verbose: Whether the terminal shows the run; False: nothing.
         engine_log: Whether Flower and Ray log what they do.
@@ -125,13 +129,17 @@ def run(
         with running_alone():
             check(app, overrides, count, backend=backend, overwrite=overwrite, say=told)
             engine_run = EngineRun(None if verbose else Console(quiet=True), on_round=on_round)
-            if backend == "serial":
-                run_serially(app, overrides, count, engine_config, engine_run)
-            else:
-                with RayEngine(
-                    app, engine_config, most_clients=count, verbose=engine_log
-                ) as engine:
-                    engine.run(overrides, count, engine_run)
+            make_runs(
+                app,
+                overrides,
+                count,
+                engine_run,
+                backend=backend,
+                backend_config=engine_config,
+                engine_log=engine_log,
+                baselines=baselines_of(baselines),
+                anew=overwrite,
+            )
     return load(output_dir / name)
 
 

@@ -98,6 +98,9 @@ def add_to(federation: argparse.ArgumentParser) -> None:
     started.add_argument("folder", type=path_argument, help="the folder of a server that runs")
     started.add_argument("--state", type=path_argument, metavar="DIR", help="as the server's")
     add_run_config_to(started, "key=value pairs or a TOML file, as for bfl run; repeatable")
+    started.add_argument(
+        "--baselines", default="", metavar="local", help="make each client's own model beside it"
+    )
     started.set_defaults(run=start_run)
     check = parts.add_parser("check", help="check the folder of the server or of a client")
     check.add_argument("folder", type=path_argument)
@@ -200,34 +203,44 @@ def start_run(given: argparse.Namespace) -> None:
     from bfl.deployment.processes import command, flower_environment
     from bfl.deployment.run import follow_run, wait_for_server
     from bfl.deployment.server import CONNECTION, HOME
-    from bfl.engine.flower import FlowerApp
+    from bfl.engine.flower import FlowerApp, Values
     from bfl.engine.flower.app import bundled
+    from bfl.experiments.results.run_folder import RunFolder
+    from bfl.experiments.run.baselines import CENTRAL, baselines_of, make_baselines
     from bfl.experiments.run.simulation import made_up_name
 
+    if CENTRAL in (baselines := baselines_of(given.baselines)):
+        raise ConfigurationError("--baselines central takes all data to one place; allowed: local")
     settings = ServerSettings.read(given.folder / SETTINGS)
     home = (given.state or given.folder / STATE).resolve() / HOME
-    app = FlowerApp.own()
-    overrides = read_run_config(given.run_config)
+    app, overrides = FlowerApp.own(), read_run_config(given.run_config)
     configuration = resolve(app.run_config(overrides), check_data=False)  # data may be elsewhere
     keys = configuration.keys
     folder = Path(keys.output_dir).absolute() / (keys.name or made_up_name(configuration))
-    values = app.for_flwr_run(overrides)
     # The app runs in a folder of Flower's: its paths are absolute.
-    values |= {"output-dir": str(folder.parent), "name": folder.name}
+    paths: Values = {"output-dir": str(folder.parent), "name": folder.name}
     if keys.plugins:
-        values["plugins"] = keys.plugins
+        paths["plugins"] = keys.plugins
     kind, _, data = keys.dataset.partition(":")
     if data and Path(data).exists():
-        values["dataset"] = f"{kind}:{Path(data).absolute()}"
+        paths["dataset"] = f"{kind}:{Path(data).absolute()}"
     for key in ("data-dir", "initial-posterior"):
-        if given_path := overrides.get(key):
-            values[key] = str(Path(str(given_path)).absolute())
+        if path := overrides.get(key):
+            paths[key] = str(Path(str(path)).absolute())
     say = partial(print, flush=True)
     try:
         with shown(), bundled(app.folder) as code:
+
+            def make(changes: Values) -> None:
+                values = app.for_flwr_run({**overrides, **paths, **changes})
+                environment = flower_environment(home)
+                follow_run(command("flwr"), code, CONNECTION, environment, values, say)
+
             wait_for_server(settings.superlink_port)
             say(f"run {folder.name}: its code is sent to the server, which starts a process for it")
-            follow_run(command("flwr"), code, CONNECTION, flower_environment(home), values, say)
+            make({})
+            if baselines:
+                make_baselines(RunFolder(folder), baselines, lambda changes, _: make(changes), say)
     except (RunError, KeyboardInterrupt) as error:
         # Not where it was refused before it began.
         if not (folder / "config.toml").is_file():

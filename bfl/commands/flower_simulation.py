@@ -19,10 +19,11 @@ from bfl.commands.terminal import (
 )
 from bfl.configuration.settings import read_sections
 from bfl.configuration.sources import flatten, read_run_config, read_toml, with_own_plugins
-from bfl.engine.flower import OWN_SERVER, FlowerApp, RayEngine, Values, run_serially
+from bfl.engine.flower import OWN_SERVER, FlowerApp, Values
 from bfl.engine.run import EngineRun
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.baselines import baselines_of, make_runs
 from bfl.experiments.run.simulation import (
     BACKENDS,
     DEFAULT_SUPERNODES,
@@ -97,6 +98,12 @@ def add_to(options: argparse.ArgumentParser, backend: str = "auto") -> None:
         "--run-config rounds=N",
     )
     options.add_argument(
+        "--baselines",
+        default="",
+        metavar="local+central",
+        help="make beside it each client's own model, and the one of all data in one place",
+    )
+    options.add_argument(
         "--verbose",
         action="store_true",
         help="show what Flower and Ray log as well, and which values replace others",
@@ -136,6 +143,8 @@ def simulate(given: argparse.Namespace, run: EngineRun) -> None:
         overrides["name"] = given.name
     if given.resume is not None:
         overrides = resumed(given.resume, overrides, renamed=given.name is not None)
+    if (baselines := baselines_of(given.baselines)) and not overrides.get("name"):
+        raise ConfigurationError(f"--baselines {given.baselines} needs a --name, as theirs follow")
     own = app.server == OWN_SERVER
     count, overrides = agree_on_clients(
         given.num_supernodes,
@@ -147,12 +156,17 @@ def simulate(given: argparse.Namespace, run: EngineRun) -> None:
     if own:
         overrides = with_closing(app, overrides)
         check(app, overrides, count, backend=backend, overwrite=given.overwrite)
-    if backend == "serial":
-        doing("TensorFlow is imported")
-        run_serially(app, overrides, count, backend_config, run)
-        return
-    with RayEngine(app, backend_config, most_clients=count, verbose=given.verbose) as engine:
-        engine.run(overrides, count, run)
+    make_runs(
+        app,
+        overrides,
+        count,
+        run,
+        backend=backend,
+        backend_config=backend_config,
+        engine_log=given.verbose,
+        baselines=baselines,
+        anew=given.overwrite,
+    )
 
 
 def resumed(folder: str, overrides: Values, *, renamed: bool = False) -> Values:

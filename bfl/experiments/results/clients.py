@@ -255,3 +255,12 @@ def name_rounds(numbers: Sequence[int]) -> str:
     if len(numbers) > len(shown):
         return f"{len(numbers)} rounds, the first {', '.join(shown)},"
     return f"rounds {', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def baseline_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a table of a federation and of its baselines, as in ``run.json``: a row a model."""
+    rows = [{"model": "the federation", **found["federation"]}] if found else []
+    if "central" in found:
+        rows.append({"model": "all data in one place", **found["central"]})
+    rows += [{"model": f"{name} alone", **own} for name, own in found.get("local", {}).items()]
+    return rows

@@ -21,7 +21,12 @@ from bfl.evaluation.prediction.predictions import IntArray, Predictions
 from bfl.evaluation.regression import ERROR, SQUARED
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results import run_folder
-from bfl.experiments.results.clients import CLIENTS_LEFT_OUT, describe_left_out, name_rounds
+from bfl.experiments.results.clients import (
+    CLIENTS_LEFT_OUT,
+    baseline_rows,
+    describe_left_out,
+    name_rounds,
+)
 from bfl.experiments.results.environment import describe_times
 from bfl.experiments.results.figures import figures, style
 from bfl.experiments.results.run_folder import RunFolder
@@ -367,6 +372,9 @@ def _sections(run: _Run) -> Iterator[Section]:
                 section.figures.append(Drawn(name, svg(drawn, name), figure.summary()))
         if title == "Clients":
             section.tables += _clients(run)
+            if rows := baseline_rows(folder.read_json(run_folder.BASELINES, {})):
+                caption = "Is federating worth it? The federation is that before its closing round"
+                section.tables.append(Table.of(caption, rows))
         if title == "Learning" and folder.holds(run_folder.LEARNT):
             section.texts.append(str(folder.read_json(run_folder.LEARNT)["sentence"]))
         yield section

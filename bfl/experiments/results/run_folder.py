@@ -70,6 +70,7 @@ NETWORK = f"{RUN}:network"
 DATA = f"{RUN}:data"
 PARTITION = f"{RUN}:partition"
 CLIENTS = f"{RUN}:clients"
+BASELINES = f"{RUN}:baselines"
 FOREIGN = f"{RUN}:foreign"
 CORRUPTIONS = f"{RUN}:corruptions"
 RETENTION = f"{RUN}:retention"
@@ -79,7 +80,7 @@ _WARNINGS = "warnings"
 
 FINAL_RESULTS = (
     *(METRICS, PREDICTIONS, CLOSING, POSTERIOR),
-    *(CLIENTS, FOREIGN, CORRUPTIONS, RETENTION, ENSEMBLE, LEARNT),
+    *(CLIENTS, BASELINES, FOREIGN, CORRUPTIONS, RETENTION, ENSEMBLE, LEARNT),
 )
 """Final results of a run, without figures. The first one marks a finished run: it is removed first
 and written last."""

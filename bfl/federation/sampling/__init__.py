@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from pydantic import Field
 
 from bfl import randomness
+from bfl.errors import ConfigurationError
 from bfl.registry import Component, Registry
 
 
@@ -41,6 +42,24 @@ class CyclicSampling(Sampling):
         count = min(clients, self.clients_in_turn)
         first = (server_round - 1) * count
         return sorted((first + turn) % clients for turn in range(count))
+
+
+@samplings.register("single")
+class SingleSampling(Sampling):
+    """One client in all rounds: what it has without the others, for comparison."""
+
+    single_client: int = Field(
+        0, ge=0, description="partition id of the only client that takes part in any round"
+    )
+
+    def sample(self, seed: int, server_round: int, clients: int) -> list[int]:
+        """Return the client's partition id."""
+        if self.single_client >= clients:
+            raise ConfigurationError(
+                f"single-client is {self.single_client}; allowed: 0 to {clients - 1}, as there are "
+                f"{clients} clients"
+            )
+        return [self.single_client]
 
 
 @samplings.register("random", aliases=("uniform",))

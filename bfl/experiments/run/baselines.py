@@ -1,0 +1,124 @@
+"""A simulation's run, and beside it each client's own model and the one of all data together."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from rich.console import Console
+
+from bfl.activity import doing
+from bfl.configuration import resolve
+from bfl.engine.flower import FlowerApp, RayEngine, Values, run_serially
+from bfl.engine.run import EngineRun
+from bfl.errors import ConfigurationError, unknown_name
+from bfl.evaluation.regression import ERROR
+from bfl.experiments.results.clients import baseline_rows
+from bfl.experiments.results.figures.style import client_names
+from bfl.experiments.results.run_folder import BASELINES, CONFIG, METRICS, RunFolder
+from bfl.experiments.results.summary import BEFORE_CLOSING
+from bfl.printing import say
+
+LOCAL, CENTRAL = "local", "central"
+COMPARED = ("accuracy", ERROR, "negative-log-likelihood", "expected-calibration-error")
+
+Make = Callable[[dict[str, Any], int], object]
+"""Makes a run of changed keys with a number of clients."""
+
+
+def baselines_of(words: str) -> tuple[str, ...]:
+    """Return the baselines in a text such as ``local+central``."""
+    chosen = tuple(filter(None, words.split("+")))
+    for word in chosen:
+        if word not in (LOCAL, CENTRAL):
+            raise ConfigurationError(unknown_name("baseline", word, (LOCAL, CENTRAL)))
+    return chosen
+
+
+def make_runs(
+    app: FlowerApp,
+    overrides: Values,
+    clients: int,
+    run: EngineRun,
+    *,
+    backend: str,
+    backend_config: Mapping[str, Any],
+    engine_log: bool = False,
+    baselines: Sequence[str] = (),
+    anew: bool = False,
+) -> None:
+    """Make a run, which has been checked, and its baselines.
+
+    Args:
+        engine_log: Whether Flower and Ray log what they do.
+        anew: Whether baselines that are there are made again.
+    """
+    with ExitStack() as inside:
+        make: Callable[..., None]
+        if backend == "serial":
+            doing("TensorFlow is imported")
+            make = partial(run_serially, app, backend_config=backend_config)
+        else:
+            engine = RayEngine(app, backend_config, most_clients=clients, verbose=engine_log)
+            make = inside.enter_context(engine).run
+        make(overrides, clients, engine_run=run)
+        if baselines:
+            keys = resolve(app.run_config(overrides)).keys
+            quiet = EngineRun(Console(quiet=True))
+            make_baselines(
+                RunFolder.named(keys.output_dir, keys.name),
+                baselines,
+                lambda changes, count: make({**overrides, **changes}, count, engine_run=quiet),
+                say if run.console is None else lambda _: None,
+                anew=anew,
+            )
+
+
+def make_baselines(
+    folder: RunFolder,
+    chosen: Sequence[str],
+    make: Make,
+    tell: Callable[[str], None],
+    *,
+    anew: bool = False,
+) -> None:
+    """Make the baselines of a finished run, unless they are there, and write them beside it.
+
+    Each has the run's rounds, epochs and test examples, and no closing round: only some client
+    would add to it. The federation's numbers are those before its own closing.
+    """
+    clients = int(folder.config()["clients"])
+    called = client_names(folder) or [f"client {client}" for client in range(clients)]
+    plain = {"closing": "none", "figures": "none", "resume": False}
+
+    def measured(name: str, changes: Mapping[str, Any], count: int) -> dict[str, float]:
+        baseline = RunFolder(folder.path.with_name(f"{folder.path.name}-{name}"))
+        if anew and baseline.holds(CONFIG):
+            shutil.rmtree(baseline.path)
+        if not baseline.holds(METRICS):
+            tell(f"baseline {name}")
+            make({**plain, **changes, "name": baseline.path.name, "clients": count}, count)
+        numbers = baseline.metrics()
+        return {each: numbers[each] for each in COMPARED if each in numbers}
+
+    numbers = folder.metrics()
+    before = {each: numbers.get(f"{BEFORE_CLOSING}{each}", numbers.get(each)) for each in COMPARED}
+    found: dict[str, Any] = {
+        "federation": {each: value for each, value in before.items() if value is not None}
+    }
+    if CENTRAL in chosen:
+        found[CENTRAL] = measured(CENTRAL, {"partition": "iid"}, 1)
+    if LOCAL in chosen:
+        found[LOCAL] = {
+            called[client]: measured(
+                f"{LOCAL}-{client}", {"sampling": "single", "single-client": client}, clients
+            )
+            for client in range(clients)
+        }
+    folder.write_json(BASELINES, found)
+    for row in baseline_rows(found):
+        shown = "  ".join(f"{key} {value:.4g}" for key, value in row.items() if key != "model")
+        tell(f"{row['model']}: {shown}")
