@@ -147,16 +147,14 @@ def _check_clients_know_weights(
     Clients may be sent another weighting; or the scale of a client's γ may depend on who is weighed
     with it.
     """
-    described = []
-    for scheme in (weighting, configuration.weighting if configuration else weighting):
-        settings = scheme.model_dump(by_alias=True).items()
-        words = [f"'{scheme.name}'", *(f"{key}={value!r}" for key, value in settings)]
-        described.append(", ".join(words))
-    if described[0] != described[1]:
+    own, theirs = (
+        f"'{scheme.name}' ({scheme.model_dump(by_alias=True)})"
+        for scheme in (weighting, configuration.weighting if configuration else weighting)
+    )
+    if own != theirs:
         raise ConfigurationError(
-            f"{why}each client checks its weight, this Strategy's weighting is {described[0]}, and "
-            f"that of the configuration that clients are sent is {described[1]}; allowed: the same "
-            "in both"
+            f"{why}each client checks its weight, this Strategy's weighting is {own}, and that of "
+            f"the configuration that clients are sent is {theirs}; allowed: the same in both"
         )
     gammas = {client: weighting.gamma_of_count(count) for client, count in sizes.items()}
     total = math.fsum(gammas.values())

@@ -10,7 +10,7 @@ import bfl
 
 SMALL: dict[str, Any] = {
     "backend": "serial",
-    "model": "resnet8",
+    "model": "mlp",
     "rounds": 2,
     "closing": "none",
     "local_epochs": 1,

@@ -179,7 +179,7 @@ def test_ray_gives_the_same_in_a_loop_of_another_thread(
         env=environment,
         check=True,
         capture_output=True,
-        timeout=300,
+        timeout=900,
     )
     again = bfl.load(tmp_path / "run")
     assert again.posterior.digest() == result.posterior.digest()

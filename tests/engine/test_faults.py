@@ -123,7 +123,7 @@ class Federation:
     def run(self, name: str, faults: str, *options: str) -> tuple[int, str]:
         """Run to the end on Ray; return the exit status and what was printed."""
         process = self.start(name, faults, *options)
-        printed, _ = process.communicate(timeout=400)
+        printed, _ = process.communicate(timeout=1200)
         return process.returncode, printed
 
     def run_here(
@@ -208,7 +208,7 @@ def test_a_dead_engine_ends_the_run_within_seconds(federation: Federation) -> No
     # Not before the second round's messages are out: Ray ends a process that is writing to its
     # object store when the raylet dies, from C++ and without a word.
     hanging = federation.folder / "faults" / "hang-0-2-0"
-    until = time.monotonic() + 200
+    until = time.monotonic() + 600
     while not hanging.exists() and time.monotonic() < until:
         time.sleep(0.1)
     [raylet] = raylets(process.pid)

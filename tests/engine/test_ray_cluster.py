@@ -57,7 +57,7 @@ def node(folder: Path, environment: dict[str, str], *options: str) -> Iterator[N
 
 
 def wait_for(what: Callable[[], bool], folder: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not what():
         if time.monotonic() > deadline:
             pytest.fail(f"Ray has not started: {(folder / 'log').read_text()}")
@@ -110,7 +110,7 @@ def simulate(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=600,
+        timeout=1200,
         check=False,
     )
 

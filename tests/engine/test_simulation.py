@@ -46,7 +46,7 @@ def simulate(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=1200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"results are in {output / name}" in done.stdout.replace("\n", "")

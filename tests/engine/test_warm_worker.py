@@ -204,7 +204,7 @@ def test_flowers_end_of_a_task_is_not_the_workers(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     assert done.stdout == "0\n0\n"
@@ -250,7 +250,7 @@ def played_with(folder: Path, bundle: str, *approved: str) -> list[str]:
         text=True,
         cwd=folder,
         env={**os.environ, "FLWR_HOME": str(folder), "BUNDLE": bundle},
-        timeout=60,
+        timeout=300,
         check=True,
     )
     assert done.stdout == "0\n"

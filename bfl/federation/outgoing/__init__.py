@@ -157,25 +157,23 @@ def order_problem(chain: Sequence[Outgoing]) -> str:
 
 
 def length_problem(chain: Sequence[Outgoing]) -> str:
-    """Return which part may undo the bound that another rests on, for people; empty: none does.
+    """Return which part may undo the bound that noise rests on, for people; empty: none does.
 
-    Between clipping and noise no part may make a difference longer; where the server adds the
-    noise, no part behind clipping.
+    Behind the clipping no part may make a difference longer.
     """
     active = [part for part in chain if part.active]
-    for place, part in enumerate(active):
-        clips = [i for i, before in enumerate(active[:place]) if CLIPPED in before.has()]
-        if CLIPPED not in part.requires() or not clips:
-            continue
-        clip = active[clips[-1]].name
-        for between in active[clips[-1] + 1 : place if part.draws else len(active)]:
-            if between is not part and between.lengthens:
-                return (
-                    f"outgoing is '{_names(chain)}', where '{between.name}' stands behind '{clip}' "
-                    "and does not say that it makes no difference longer (lengthens = False), so "
-                    f"that '{part.name}' could not know how long one is; allowed: "
-                    f"'{between.name}' before '{clip}', or a chain without it"
-                )
+    if not any(CLIPPED in part.requires() for part in active):
+        return ""
+    clip: Outgoing | None = None
+    for part in active:
+        if clip and part.lengthens and CLIPPED not in part.requires():
+            return (
+                f"outgoing is '{_names(chain)}', where '{part.name}' stands behind '{clip.name}' "
+                "and does not say that it makes no difference longer (lengthens = False), so that "
+                f"noise could not know how long one is; allowed: '{part.name}' before "
+                f"'{clip.name}', or a chain without it"
+            )
+        clip = clip or (part if CLIPPED in part.has() else None)
     return ""
 
 

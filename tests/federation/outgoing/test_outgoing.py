@@ -215,9 +215,7 @@ def two_more() -> Iterator[None]:
         ("clip+doubled+noise", "clients", "doubled"),
         ("clip+halved+noise", "clients", ""),
         ("clip+halved+doubled+noise", "clients", "doubled"),
-        ("clip+doubled+clip+noise", "clients", ""),
-        # What becomes of a noised update is no release more.
-        ("clip+noise+doubled", "clients", ""),
+        ("clip+doubled+clip+noise", "clients", "doubled"),
         # Where the server adds it, clients double what it adds it to.
         ("clip+noise+doubled", "server", "doubled"),
         ("clip+noise+halved", "server", ""),
