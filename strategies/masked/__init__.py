@@ -173,7 +173,6 @@ class WantedSum:
     """Sum that the clients of a round are asked for.
 
     Attributes:
-        neighbourhood: Who exchanges masks with whom, and how many have to stay.
         weights: The clients' weights, by partition id.
         total: The sum of their γ, by which a client knows its weight from its own.
         exponents: The exponents of the statistics and, last, of the point parameters.

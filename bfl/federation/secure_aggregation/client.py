@@ -43,14 +43,10 @@ class ClientSecrets(Fields):
     """Secrets that a client keeps between two messages of a round; they never leave it.
 
     Attributes:
-        label: The name of the round and the attempt.
         near: The neighbourhood by which its secrets are shared, as text.
-        encryption_keys: The neighbours' public encryption keys, in their order.
         own_share: Its own share of ``own_mask``.
-        sharers: All who have sent shares.
-        boxes: What the senders have sealed for it.
-        own_masks: The digests of the own masks' shares in them.
-        masking_digests: The digests of the masking keys' shares in them.
+        boxes: What the senders have sealed for it; ``own_masks`` and ``masking_digests`` are the
+            digests of the shares in them.
         told: The digest of what it was told with its task.
     """
 

@@ -7,6 +7,10 @@
 | masked input | ``MaskedTask`` | its masked vector |
 | consistency | ``Survivors`` | ``Confirmations`` |
 | unmask | ``Confirmations`` | ``Unmasking`` |
+
+A ``label`` names a round and the attempt at it, another one for each. ``encryption`` keys seal what
+one client alone may read, ``masking`` keys make masks. Lists of clients are sorted; lists of keys,
+boxes and digests are in the order of the clients beside them.
 """
 
 from __future__ import annotations
@@ -81,11 +85,7 @@ class Fields:
 
 @dataclass(frozen=True)
 class Invitation(Fields):
-    """Asks a client for keys.
-
-    Attributes:
-        label: The name of the round and of the attempt at it; another one for each.
-    """
+    """Asks a client for keys."""
 
     label: str
     client: int
@@ -96,8 +96,6 @@ class PublicKeys(Fields):
     """A client's keys of this round.
 
     Attributes:
-        encryption: The key with which others seal what is for this client alone.
-        masking: The key with which others agree on masks with it.
         signature: Its signature under both, the label and its number; empty without one.
         own_mask: The digest of its own mask's secret, for the server to know it again.
     """
@@ -110,12 +108,7 @@ class PublicKeys(Fields):
 
 @dataclass(frozen=True)
 class Roster(Fields):
-    """Tells a client who takes part, and its neighbours' keys.
-
-    Attributes:
-        clients: All who have sent keys, sorted.
-        neighbours: Its neighbours among them, sorted; the keys are in this order.
-    """
+    """Tells a client who takes part, having sent keys, and its neighbours' keys."""
 
     label: str
     clients: list[int]
@@ -130,8 +123,8 @@ class Shares(Fields):
     """A client's shares of its secrets, one box for each neighbour; or whose keys it refuses.
 
     Attributes:
-        own_masks: The digest of each share of its own mask's secret, in the order of the shares.
-        masking: The digest of each share of its masking key's secret.
+        own_masks: The digest of each share of its own mask's secret, its own share's among them.
+        masking: The same of its masking key's secret.
         refused: The neighbours whose keys lack the right signature; then the rest is empty.
     """
 
@@ -147,10 +140,9 @@ class Delivery(Fields):
     """Hands over the neighbours' shares, and so tells who can be masked with.
 
     Attributes:
-        sharers: All who have sent shares, sorted.
-        boxes: What each sender has sealed for this client.
+        sharers: All who have sent shares; ``senders`` are this client's neighbours among them.
         own_masks: The digest of the share of each sender's own mask's secret.
-        masking: The digest of the share of each sender's masking key's secret.
+        masking: The same of its masking key's secret.
     """
 
     label: str
@@ -239,12 +231,7 @@ class Survivors(Fields):
 
 @dataclass(frozen=True)
 class Confirmations(Fields):
-    """Confirmations for the clients of who takes part.
-
-    Attributes:
-        clients: The clients that it is for or, handed over by the server, from.
-        boxes: What is sealed for, or by, each.
-    """
+    """Confirmations of who takes part, for these clients or, handed over by the server, of them."""
 
     label: str
     clients: list[int]
@@ -257,9 +244,9 @@ class Unmasking(Fields):
 
     Attributes:
         survivors: Whose own masks are to be taken off, itself among them.
-        own_masks: A share of the secret of each one's own mask.
+        own_masks: A share of the secret of each survivor's own mask.
         missing: Who has shared secrets and sent no vector.
-        masking: A share of the secret of each one's masking key.
+        masking: A share of the secret of each missing one's masking key.
         unusable: Whose shares it cannot give: what was sealed for it is none, or not what the
             digests say.
     """
