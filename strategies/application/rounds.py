@@ -17,12 +17,8 @@ from bfl.engine.resources import resident_memory
 from bfl.engine.run import run_of
 from bfl.errors import LostStateError, NotFiniteError, RunError
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE
+from bfl.experiments.results import clients, monitoring, summary, table
 from bfl.experiments.results import run_folder as files
-from bfl.experiments.results.clients import CLIENTS_LEFT_OUT
-from bfl.experiments.results.monitoring import VALIDATION, BestPosterior, CollapseWatch
-from bfl.experiments.results.run_folder import run_key
-from bfl.experiments.results.summary import describe_posterior, deviations_by_layer
-from bfl.experiments.results.table import ProgressReport
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.experiments.tracking import LiveLog
 from bfl.federation import wire
@@ -30,8 +26,7 @@ from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.outgoing import is_private
 from bfl.posteriors import Posterior
 from strategies import privacy, strategy_class
-from strategies.application import evaluation
-from strategies.application.checks import how_to_begin_again
+from strategies.application import checks, evaluation
 from strategies.application.data import RunData
 from strategies.federation import Federation
 from strategies.method import GivenParts, Method
@@ -63,7 +58,7 @@ class FederationRun(RunSupport):
     results: files.RunFolder
     evaluator: Any
     data: RunData
-    progress: ProgressReport
+    progress: table.ProgressReport
     log: LiveLog | None = None
     advice: str = ""
 
@@ -74,19 +69,18 @@ class FederationRun(RunSupport):
         self.folder = str(self.results.path.resolve())
         self.checkpoints = Checkpoints(self.results)
         self.privacy: privacy.PrivacyAccount | None = None
-        self.best: BestPosterior | None = None
+        self.best: monitoring.BestPosterior | None = None
         if self.evaluator.validates:
             kept_by = keys.best_metric, keys.patience, keys.rounds
-            self.best = BestPosterior(self.results, self.evaluator.manifest, *kept_by)
-        self._collapse = CollapseWatch(self.results, self.progress.say)
+            self.best = monitoring.BestPosterior(self.results, self.evaluator.manifest, *kept_by)
+        self._collapse = monitoring.CollapseWatch(self.results, self.progress.say)
         self._left_out: Sequence[Mapping[str, Any]] = ()
         self._accuracies = [e["accuracy"] for e in self.results.rounds() if "accuracy" in e]
 
     def first_state(self, posterior: Posterior) -> ServerState:
         """Return the state before the first round, with what the method's parts begin with."""
-        clients = self.federation.size
-        parts = Method.of(self.configuration).begin_server_states(posterior, clients)
-        return ServerState.first(posterior, clients, parts)
+        size, method = self.federation.size, Method.of(self.configuration)
+        return ServerState.first(posterior, size, method.begin_server_states(posterior, size))
 
     def make_rounds(
         self, checkpoint: Checkpoint | None, initial: Posterior
@@ -98,7 +92,7 @@ class FederationRun(RunSupport):
             initial: What the first round begins with.
         """
         keys = self.configuration.keys
-        self.key = run_key(self.results.path)
+        self.key = files.run_key(self.results.path)
         self.pool_noise = privacy.pool_noise(self.configuration, anew=self.federation.noise_anew)
         if keys.server_evaluates:
             self.server = evaluation.own_server(self.evaluator)
@@ -124,7 +118,7 @@ class FederationRun(RunSupport):
                 evaluate_fn=self.evaluate if keys.server_evaluates else None,
             )
         except LostStateError as error:
-            raise LostStateError(f"{error}\n{how_to_begin_again(self.results)}") from error
+            raise LostStateError(f"{error}\n{checks.how_to_begin_again(self.results)}") from error
         except RunError as error:
             gone = "" if self.results.holds(files.CONFIG) else f"put {self.folder} back, and then: "
             raise RunError(f"{error}\n{gone}{self.advice}") from error
@@ -142,7 +136,7 @@ class FederationRun(RunSupport):
         if every and server_round % every == 0 and not self.configuration.shared.partial:
             due[""] = self.evaluator.metrics
         if self.evaluator.validates:
-            due[VALIDATION] = self.evaluator.validation_metrics
+            due[monitoring.VALIDATION] = self.evaluator.validation_metrics
         if not due:
             return None
         posterior = wire.posterior_from_arrays(arrays)
@@ -182,8 +176,8 @@ class FederationRun(RunSupport):
             "server-memory": resident_memory(),
             **metrics,
             **hidden,
-            **describe_posterior(posterior),
-            **(deviations_by_layer(posterior, manifest) if manifest else {}),
+            **summary.describe_posterior(posterior),
+            **(summary.deviations_by_layer(posterior, manifest) if manifest else {}),
             "posterior-sha256": posterior.digest(),
             files.PER_CLIENT: [
                 {name: value for name, value in client.items() if name not in hidden}
@@ -191,7 +185,7 @@ class FederationRun(RunSupport):
             ],
         }
         if finished.left_out:
-            entry[CLIENTS_LEFT_OUT] = [*finished.left_out]
+            entry[clients.CLIENTS_LEFT_OUT] = [*finished.left_out]
             if finished.left_out != self._left_out:
                 without = ", ".join(f"{e['name']} ({e['reason']})" for e in finished.left_out)
                 pooled = len(finished.clients)
@@ -233,7 +227,7 @@ class FederationRun(RunSupport):
         where = f"round {finished.number}"
         sent = "".join(f"; client {client} sent {what}" for client, what in suspicion.items())
         problem, learnt = "", False
-        bad = max(metrics.get(f"{of}{NOT_FINITE}", 0.0) for of in ("", VALIDATION))
+        bad = max(metrics.get(f"{of}{NOT_FINITE}", 0.0) for of in ("", monitoring.VALIDATION))
         accuracy = metrics.get("accuracy")
         classifies = self.configuration.keys.task == "classification"
         if bad:
