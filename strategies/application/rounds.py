@@ -257,7 +257,7 @@ class FederationRun(RunSupport):
         Raises:
             OSError: It cannot be written down.
         """
-        rounds = self.progress.rounds
+        rounds = self.configuration.keys.rounds
         doing(f"round {server_round}/{rounds}" if server_round <= rounds else "the run ends")
         if self.privacy is None or self.privacy.begin(server_round):
             return True
