@@ -49,7 +49,7 @@ def closing_sums(
     arrays: Any = message.content[wire.ARRAYS]
     posterior = wire.posterior_from_arrays(arrays, 1.0)
     network = (configuration.architecture, configuration.inference, client.data.image_shape)
-    predictor = _predictor(*network, client.classes, client.data.targets is not None)
+    predictor = _predictor(*network, client.classes, client.targets is not None)
     *_, kernel, _ = predictor.manifest
     sizes = Sizes(kernel.shape[0], client.classes, [*predictor.manifest.stages.values()])
     known = wire.extra_arrays(message.content)
@@ -91,22 +91,24 @@ def _examples(
     positions = client.held_back if held_back else client.examples
     if not positions.size:
         return None
-    images, labels = data.images[positions], client.labels[positions]
+    images, labels = data.train_images[positions], client.labels[positions]
     key = (posterior.digest(), task.configuration, task.partition_id, positions.tobytes())
-    found = _features(predictor, posterior, images, (*key, id(data.images)), task.partition_id)
+    found = _features(
+        predictor, posterior, images, (*key, id(data.train_images)), task.partition_id
+    )
     noise = configuration.example_privacy.sums_noise
     longest = noise.longest if noise else FEATURE_BOUND
     features, *stages = (with_one(each, longest) for each in found)
     stages = [each[:, :-1] for each in stages]
     seen = Examples(features, labels, client.classes, noise is not None, stages)
-    if data.targets is not None:
-        seen = replace(seen, targets=np.asarray(data.targets[positions], np.float64))
+    if client.targets is not None:
+        seen = replace(seen, targets=np.asarray(client.targets[positions], np.float64))
     drawn = posterior.size or predictor.network.inference.stochastic_prediction
     if not (held_back and compares and drawn) or configuration.keys.evaluate_at == "mean":
         return seen
     predict = partial(predictor.predict, samples=OWN_SAMPLES, seed=configuration.keys.seed)
     predicted: Any = predict(posterior, images, labels=("closing",))
-    if data.targets is not None:
+    if client.targets is not None:
         own = -negative_log_likelihoods(predicted, seen.targets)
         return replace(seen, own=own, drawn=predicted)
     return replace(seen, own=predicted.log_mean_probability[np.arange(len(labels)), labels])

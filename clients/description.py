@@ -10,7 +10,7 @@ from typing import Any
 from flwr.app import Context, Message
 
 from bfl import errors
-from bfl.data.datasets import cached_dataset
+from bfl.data.datasets import Dataset, cached_dataset
 from bfl.experiments.run.network import check_images, trainer_for
 from bfl.federation.node_description import (
     PERSONAL_MODELS,
@@ -23,12 +23,10 @@ from bfl.federation.wire import CONFIG, DATA_DIR, DATASET, NUM_CLASSES, PRIVATE
 from bfl.learning.models import create_architecture
 from bfl.plugins import load_plugins
 from clients.examples import (
-    TrainingData,
     check_labels,
     declared_examples,
     own_data,
     reading_of_query,
-    shared_data,
 )
 from clients.node import Node
 from clients.process import (
@@ -88,7 +86,7 @@ def _find_plugin_problem(query: Mapping[str, Any], node: Node) -> str:
     return ""
 
 
-def _find_data(query: Mapping[str, Any], node: Node) -> TrainingData | None:
+def _find_data(query: Mapping[str, Any], node: Node) -> Dataset | None:
     """Return the data that a SuperNode would train on; None where the query does not name any."""
     dataset = str(query.get(DATASET, ""))
     if node.simulated or not (node.dataset or dataset):
@@ -98,7 +96,7 @@ def _find_data(query: Mapping[str, Any], node: Node) -> TrainingData | None:
     reading = reading_of_query(query, node)
     if node.dataset:
         return own_data(node.dataset, reading)
-    return shared_data(*node.place_of(dataset, str(query.get(DATA_DIR, ""))), reading)
+    return cached_dataset(*node.place_of(dataset, str(query.get(DATA_DIR, ""))), reading)
 
 
 def _find_data_problem(query: Mapping[str, Any], node: Node) -> str:
@@ -114,7 +112,7 @@ def _find_data_problem(query: Mapping[str, Any], node: Node) -> str:
         traceback.print_exception(error)
         which = "its own data" if node.dataset else f"the run's data set '{query[DATASET]}'"
         return f"{which} cannot be had there; its own log says where it has looked"
-    for line in data.notes if data else ():
+    for line in data.said if data else ():
         print(line, file=sys.stderr)
     return ""
 
@@ -125,7 +123,7 @@ def _find_label_problem(query: Mapping[str, Any], node: Node) -> str:
     if not node.dataset or classes is None:
         return ""
     reading = reading_of_query(query, node)
-    labels = own_data(node.dataset, reading).labels
+    labels = own_data(node.dataset, reading).train_labels
     if cached_dataset(node.dataset, "", reading).numbered_here:
         return ""  # a table of its own, whose classes are told apart by name
     try:

@@ -17,7 +17,6 @@ from bfl.closing.base import held_back_count
 from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset, Reading, cached_dataset
 from bfl.data.datasets.reading import AS_STORED, SUMMED
-from bfl.data.images import Images
 from bfl.errors import ConfigurationError, DataError, public
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.outgoing import is_private
@@ -37,16 +36,18 @@ class PreparedClient:
         examples: (N,) positions of the examples that it trains on.
         held_back: (M,) positions of its examples that it never trains on, ``calibration-share`` of
             its own, drawn once in a run.
-        labels: The labels of the data, counted from its first class.
+        labels: The labels of the training data, counted from its first class.
+        targets: The answers of other tasks in their place.
         trainer: Trains its network, once that has been built.
     """
 
     node: Node
     configuration: Configuration
-    data: TrainingData
+    data: Dataset
     examples: Positions
     held_back: Positions
     labels: npt.NDArray[Any]
+    targets: npt.NDArray[np.float32] | None
     classes: int
     trainer: LocalTrainer | None = None
 
@@ -80,23 +81,26 @@ def _prepare_client(node: Node, task: TrainTask) -> PreparedClient:
             data = own_data(node.dataset, own_reading(configuration.keys.reading))
         else:
             dataset, folder, reading = node.shared_dataset(configuration.keys)
-            data = shared_data(dataset, folder, reading)
+            data = cached_dataset(dataset, folder, reading)
             where = f"{dataset} in {folder}" if folder else dataset
         positions = _positions(task, data, node, configuration)
         examples, held_back = divide_examples(positions, task, configuration)
         first_class, classes = own_classes(configuration, task, node)
-        labels = data.labels - first_class if first_class else data.labels
+        labels = data.train_labels - first_class if first_class else data.train_labels
         check_labels(labels[examples], classes, f"client {task.partition_id}, {where}")
-    return PreparedClient(node, configuration, data, examples, held_back, labels, classes)
+        targets = None
+        if data.train_targets is not None:
+            targets = np.asarray(data.trained_on, np.float32)
+    return PreparedClient(node, configuration, data, examples, held_back, labels, targets, classes)
 
 
 def _positions(
-    task: TrainTask, data: TrainingData, node: Node, configuration: Configuration
+    task: TrainTask, data: Dataset, node: Node, configuration: Configuration
 ) -> Positions:
-    problem, positions = "", task.examples
+    problem, positions, size = "", task.examples, len(data.train_labels)
     if positions is None:
         if node.dataset:
-            return np.arange(data.size)
+            return np.arange(size)
         positions = np.zeros(0, np.int64)
     if not positions.size:
         problem = (
@@ -108,7 +112,7 @@ def _positions(
             "has data of its own, all of which it trains on, and the server names examples; "
             "allowed: none for this client in the partition of the Strategy's client_options"
         )
-    elif positions.min() < 0 or positions.max() >= data.size:
+    elif positions.min() < 0 or positions.max() >= size:
         problem = "is asked to train on examples that are not in its data"
     elif configuration.example_privacy.private and np.unique(positions).size < positions.size:
         problem = (
@@ -187,45 +191,8 @@ def declared_examples(node: Node, reading: Reading, *, private: bool) -> int:
     return len(cached_dataset(node.dataset, "", reading).train_labels)
 
 
-@dataclass(frozen=True)
-class TrainingData:
-    """Training images (N, H, W, C), labels (N,), and the answers of other tasks in their place.
-
-    ``notes`` say how they were read, for the node's own log.
-    """
-
-    images: Images
-    labels: npt.NDArray[np.integer[Any]]
-    targets: npt.NDArray[np.floating[Any]] | None = None
-    notes: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, dataset: Dataset) -> TrainingData:
-        """Return the training data of a data set."""
-        targets = None
-        if dataset.train_targets is not None:
-            targets = np.asarray(dataset.trained_on, np.float32)
-        return cls(dataset.train_images, dataset.train_labels, targets, dataset.said)
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """Height, width and channels of the images."""
-        height, width, channels = self.images.shape[1:]
-        return height, width, channels
-
-    @property
-    def size(self) -> int:
-        """The number of examples."""
-        return len(self.labels)
-
-
-def shared_data(dataset: str, data_dir: str, reading: Reading = AS_STORED) -> TrainingData:
-    """Return the run's training data, of which each client has its part."""
-    return TrainingData.of(cached_dataset(dataset, data_dir, reading))
-
-
-def own_data(location: str, reading: Reading = AS_STORED) -> TrainingData:
-    """Return the training data that a node holds by itself: all of them are its own."""
+def own_data(location: str, reading: Reading = AS_STORED) -> Dataset:
+    """Return the data that a node holds by itself: all of them are its own."""
     dataset = cached_dataset(location, "", reading)
     sums_follow = dataset.encoding and reading.columns == SUMMED
     if dataset.numbered_here and not sums_follow:
@@ -234,7 +201,7 @@ def own_data(location: str, reading: Reading = AS_STORED) -> TrainingData:
             "integers that count from 0 as the run's do, or texts besides an array class_names; a "
             "folder of images has a classes.txt, and a table FILE.csv a FILE.columns.json"
         )
-    return TrainingData.of(dataset)
+    return dataset
 
 
 def own_reading(reading: Reading) -> Reading:

@@ -150,8 +150,8 @@ def train_round(
         rounds=keys.rounds,
         **more,
     )
-    answers = client.labels if client.data.targets is None else client.data.targets
-    result = trainer.train(client.data.images, answers, local_task)
+    answers = client.labels if client.targets is None else client.targets
+    result = trainer.train(client.data.train_images, answers, local_task)
     update = result.posterior
     metrics: dict[str, float | int] = {
         names.NUM_EXAMPLES: num_examples,

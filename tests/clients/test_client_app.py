@@ -202,7 +202,7 @@ def test_a_supernode_looks_for_named_data_where_it_says_itself(
         looked.append(where)
         raise DataError("found")
 
-    monkeypatch.setattr("clients.examples.shared_data", look)
+    monkeypatch.setattr("clients.examples.cached_dataset", look)
     content = with_examples(dataset="mnist", **{"data-dir": str(tmp_path)})
     for config in ({}, {"data-dir": "/own"}, {"allow-run-paths": True}, {"simulation": True}):
         reason(content, **config)

@@ -13,7 +13,6 @@ import pytest
 from flwr.app import Context, Message, RecordDict
 
 from bfl.configuration import resolve
-from bfl.data.datasets import cached_dataset, load_dataset
 from bfl.engine.flower import new_run
 from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import (
@@ -26,7 +25,7 @@ from bfl.errors import (
     public,
 )
 from bfl.federation.wire import RUN_CANNOT_GO_ON
-from clients.examples import own_data, shared_data
+from clients.examples import own_data
 from clients.process import cached_configuration, deadline, reports_errors, start_tensorflow
 
 
@@ -46,18 +45,6 @@ def test_a_configuration_is_resolved_once_whatever_its_data_and_nonsense_is_not(
         cached_configuration(text(modl="resnet8"))
 
 
-def test_run_data_are_loaded_once(tensorflow):
-    data = shared_data("digits", "")
-    assert shared_data("digits", "").images is data.images
-    dataset = load_dataset("digits")
-    assert data.size == len(dataset.train_labels)
-    np.testing.assert_array_equal(data.images, dataset.train_images)
-    np.testing.assert_array_equal(data.labels, dataset.train_labels)
-    assert data.images.dtype == np.uint8
-    # A process that serves both sides holds the images once.
-    assert data.images is cached_dataset("digits", "").train_images
-
-
 def test_own_data_are_all_training_images_of_the_archive(tensorflow, tmp_path):
     rng = np.random.default_rng(0)
     arrays = {
@@ -69,13 +56,12 @@ def test_own_data_are_all_training_images_of_the_archive(tensorflow, tmp_path):
     np.savez(tmp_path / "site.npz", **arrays)
     location = f"npz:{tmp_path / 'site.npz'}"
     data = own_data(location)
-    assert own_data(location).images is data.images
-    assert data.size == 12
-    np.testing.assert_array_equal(data.images, arrays["x_train"])
-    np.testing.assert_array_equal(data.labels, arrays["y_train"])
+    assert own_data(location) is data
+    np.testing.assert_array_equal(data.train_images, arrays["x_train"])
+    np.testing.assert_array_equal(data.train_labels, arrays["y_train"])
     # The node's process lives on when somebody puts other images there.
     np.savez(tmp_path / "site.npz", **{**arrays, "x_train": 255 - arrays["x_train"]})
-    np.testing.assert_array_equal(own_data(location).images, 255 - arrays["x_train"])
+    np.testing.assert_array_equal(own_data(location).train_images, 255 - arrays["x_train"])
 
 
 @pytest.mark.parametrize(
