@@ -75,14 +75,16 @@ class FlowerClients:
         self.suspicion: Mapping[int, str] = {}
         self._run, self._warn = run, warn
         self._texts = {paths: options.configuration_text(paths=paths) for paths in (False, True)}
-        self._test_partition = (
-            run.test_partition
-            if configuration and configuration.keys.evaluated_by == "clients"
-            else None
-        )
         self._likelihood_examples = 0
         if configuration and configuration.inference.counts_all_examples:
-            self._likelihood_examples = self._count_all_examples()
+            if unknown := [str(i) for i in range(self.size) if i not in self.num_examples]:
+                raise errors.ConfigurationError(
+                    "likelihood-examples is 'federation', and the number of examples of partitions "
+                    f"{', '.join(unknown)} is not known before the first round; allowed: nodes "
+                    "that declare their examples, examples that the server assigns, or "
+                    "likelihood-examples='client'"
+                )
+            self._likelihood_examples = sum(self.num_examples.values())
 
     @property
     def size(self) -> int:
@@ -288,7 +290,7 @@ class FlowerClients:
         return contents
 
     def _task(self, server_round: int, partition_id: int, **more: Any) -> wire.TrainTask:
-        partition, tests = self.options.partition, self._test_partition
+        partition, tests = self.options.partition, self._run.test_partition
         return wire.TrainTask(
             server_round=server_round,
             partition_id=partition_id,
@@ -301,16 +303,6 @@ class FlowerClients:
             likelihood_examples=self._likelihood_examples,
             **more,
         )
-
-    def _count_all_examples(self) -> int:
-        if unknown := [str(i) for i in range(self.size) if i not in self.num_examples]:
-            raise errors.ConfigurationError(
-                "likelihood-examples is 'federation', and the number of examples of partitions "
-                f"{', '.join(unknown)} is not known before the first round; allowed: nodes that "
-                "declare their examples, examples that the server assigns, or "
-                "likelihood-examples='client'"
-            )
-        return sum(self.num_examples.values())
 
 
 def _num_examples(

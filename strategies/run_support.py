@@ -104,7 +104,7 @@ class RunSupport:
         state: The state to go on from; None: before the first round.
         folder: The run's folder, for clients that keep a state in a simulation.
         key: The run's own word, by which nodes file what they keep.
-        test_partition: The test examples of each client; None where none has its own.
+        test_partition: The test examples of each client; None where clients evaluate nothing.
         shows_replies: Whether ``show_replies`` is called.
     """
 

@@ -65,7 +65,8 @@ class FederationRun(RunSupport):
     def __post_init__(self) -> None:
         """Read what the rounds made so far have left."""
         keys = self.configuration.keys
-        self.manifest, self.test_partition = self.evaluator.manifest, self.data.test
+        self.manifest = self.evaluator.manifest
+        self.test_partition = self.data.test if keys.evaluated_by == "clients" else None
         self.folder = str(self.results.path.resolve())
         self.checkpoints = Checkpoints(self.results)
         self.privacy: privacy.PrivacyAccount | None = None
