@@ -16,7 +16,7 @@ from bfl.evaluation.prediction.predictions import Predictions
 from bfl.evaluation.prediction.statistics import PredictionStatistics
 from bfl.learning.models.base import Architecture
 from bfl.learning.networks.layers import Precision
-from bfl.learning.networks.network import Network, build_network_of_points, build_predictor
+from bfl.learning.networks.network import Network, build_predictor
 from bfl.learning.networks.parametrizations import Parametrization
 from bfl.posteriors import Posterior
 
@@ -144,7 +144,7 @@ class Predictor:
         """Forward pass without any draw: the same where a draw of the weights is all there is."""
         if not self.network.inference.stochastic_prediction:
             return self._drawn
-        points = build_network_of_points(self._of, *self._points)
+        points = build_predictor(self._of, *self._points, drawn=False)
         return ForwardPass(self.manifest, points, self._batch_size)
 
     @cached_property
@@ -157,5 +157,5 @@ class Predictor:
         return self._before_head(self.manifest.stages)
 
     def _before_head(self, stages: Iterable[str]) -> ForwardPass:
-        points = build_network_of_points(self._of, *self._points)
+        points = build_predictor(self._of, *self._points, drawn=False)
         return ForwardPass(self.manifest, points, self._batch_size, features=True, stages=stages)

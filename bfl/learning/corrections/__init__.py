@@ -53,13 +53,12 @@ class Correction(TwoSidedPart, ABC):
         given = self.offsets(state, broadcast, received)
         offsets = {name: np.asarray(array, np.float32) for name, array in given.items()}
         wanted = [DeclaredArray(v, getattr(received, v).shape) for v in ("mean", "point")]
-        problem = extras_problem(offsets, wanted, values=False)
-        if problem:
+        if problem := extras_problem(offsets, wanted, values=False):
             shapes = " and ".join(f"'{array.name}' {array.shape}" for array in wanted)
-            refusal = ConfigurationError(
+            sentence = (
                 f"correction '{self.name}' adds {problem} to gradients; allowed: {shapes}, both"
             )
-            raise public(refusal)
+            raise public(ConfigurationError(sentence))
         return offsets
 
 

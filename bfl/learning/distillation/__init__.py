@@ -168,8 +168,7 @@ class Distiller:
     def gradients(self, images: Any, targets: Any, weights: Any, key: Any, scale: Any) -> list[Any]:
         """Return the gradient of a batch's mean cross-entropy, times ``scale``, by all variables.
 
-        Of images (B, H, W, C), targets (B, classes) are probabilities; weights (B,) are 1, or 0
-        for images that only fill the batch up.
+        Targets (B, classes) are probabilities; weights (B,) are 0 for images that only fill up.
         """
         images_key, network_key = tf.unstack(split(key, 2))
         batch = self.augmentation.augment(normalized_images(images), images_key)

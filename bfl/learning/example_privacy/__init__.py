@@ -70,8 +70,7 @@ class PrivateGradients(ExamplePrivacy, ABC):
     once on average, 1/q to the nearest.
 
     What g_n draws at random (weights, dropout, augmentation) is keyed by the example and not by its
-    place in the batch: that one example more or less changes the sum by at most C holds for every
-    such draw, so that whoever knows those may.
+    place in the batch: so for every such draw one example changes the sum by at most C.
     """
 
     example_clip_norm: float = Field(1.0, ge=0.0, le=1e6)
@@ -135,9 +134,8 @@ class PrivateGradients(ExamplePrivacy, ABC):
         # Not beyond it, whatever a factor says.
         bound = self.example_clip_norm * INSIDE / norm
         held = tf.clip_by_value(self.factor(norm), -bound, bound)
-        return tf.where(
-            tf.math.is_finite(norm) & tf.math.is_finite(held), held, tf.zeros_like(norm)
-        )
+        finite = tf.math.is_finite(norm) & tf.math.is_finite(held)
+        return tf.where(finite, held, tf.zeros_like(norm))
 
     def batch(self, examples: int, draws: Normals) -> npt.NDArray[np.int32]:
         """Return which of a client's examples a step takes, (B,) of 0 to N − 1, sorted."""

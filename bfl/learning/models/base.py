@@ -82,11 +82,8 @@ class ScaledInputs(Architecture):
     channel_means: str = ""
     """means of an image's channels, of values in [0, 1]; with commas, or one for all (input-range
     channels)"""
-    channel_deviations: str = Field(
-        "",
-        validate_default=True,  # given or not, it is to go with the other two
-        description="standard deviations of an image's channels, in the same form",
-    )
+    channel_deviations: str = Field("", validate_default=True)  # given or not, to go with both
+    """standard deviations of an image's channels, in the same form"""
 
     @field_validator("channel_means")
     @classmethod

@@ -24,9 +24,8 @@ class Convolution:
 class PlainNetwork(ScaledInputs):
     """Convolutions and dense layers, ReLU after each of them but the last.
 
-    A subclass says which. Layers of the same place have the same names in all of them, so networks
-    with the same convolutions can share those. Pooling comes before ReLU: both orders give the same
-    values and gradients, and this one has a quarter of the work.
+    Layers of the same place have the same names in all of them, so networks with the same
+    convolutions can share those. Pooling comes before ReLU: the values are the same, for less work.
     """
 
     convolutions: ClassVar[tuple[Convolution, ...]] = ()
@@ -74,9 +73,8 @@ class PlainNetwork(ScaledInputs):
 class Convolutional(PlainNetwork):
     """Two 5x5 convolutions with max-pooling, then dense layers of 120, 84 and the classes' units.
 
-    The convolutions have 6 and 16 filters, no padding, and each is followed by ReLU and a 2x2
-    max-pooling; the dense layers but the last are followed by ReLU. Images of 32 x 32 pixels give
-    400 features to the first dense layer, those of 28 x 28 pixels 256.
+    The convolutions have 6 and 16 filters and no padding. Images of 32 x 32 pixels give the first
+    dense layer 400 features, those of 28 x 28 pixels 256.
 
     Source: Ozer et al. (2022), appendix 6.1, whose "400, 120, and 84 hidden dimensions" are the
     widths of the dense layers' inputs, after Li et al. (2022), "Federated learning on non-IID data

@@ -245,23 +245,23 @@ def _built_network(role: str, *network: Any) -> Network:
 
 
 def build_predictor(
-    network: Network, architecture: Architecture, precision: Precision = "float32", role: str = ""
+    network: Network,
+    architecture: Architecture,
+    precision: Precision = "float32",
+    role: str = "",
+    *,
+    drawn: bool = True,
 ) -> Network:
-    """Return the network that predicts with one drawn θ at a time: plain layers where possible."""
+    """Return the network that predicts with one θ at a time: plain layers where possible.
+
+    Not ``drawn`` it has plain layers without dropout, of which a network's mean is one.
+    """
     inference = network.inference
-    if inference.predictor != inference.name:
-        inference = inferences.create(inference.predictor)
+    name = inference.predictor if drawn else "deterministic"
+    if not drawn or name != inference.name:
+        inference = inferences.create(name)
     shape, classes = network.image_shape, network.classes
     return build_network(architecture, inference, shape, classes, precision, role)
-
-
-def build_network_of_points(
-    network: Network, architecture: Architecture, precision: Precision = "float32", role: str = ""
-) -> Network:
-    """Return the network of plain layers, without dropout, of which a network's mean is one."""
-    points = inferences.create("deterministic")
-    shape, classes = network.image_shape, network.classes
-    return build_network(architecture, points, shape, classes, precision, role)
 
 
 def normalized_images(images: Any) -> Any:

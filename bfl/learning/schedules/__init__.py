@@ -88,22 +88,17 @@ class StepSchedule(Schedule):
     lr_milestones: str = "0.3,0.6"
     """after how many rounds the learning rate changes: below 1 a share of the run's rounds, from 1
     a number; with commas"""
-    lr_factors: str = Field(
-        "0.1,0.01",
-        validate_default=True,  # there are to be as many as milestones, whichever is given
-        description="what multiple of the initial learning rate it is after each milestone; with "
-        "commas",
-    )
+    # There are to be as many as milestones, whichever is given.
+    lr_factors: str = Field("0.1,0.01", validate_default=True)
+    """what multiple of the initial learning rate it is after each milestone; with commas"""
 
     @field_validator("lr_milestones")
     @classmethod
     def _are_milestones(cls, text: str) -> str:
         given = numbers(text)
         if not given or not all(n >= 0 and (n < 1 or n % 1 == 0) for n in given):
-            raise ValueError(
-                "shares of the rounds from 0 to below 1, or whole numbers of rounds, as in "
-                '"0.3,0.6"'
-            )
+            allowed = "shares of the rounds from 0 to below 1, or whole numbers of rounds"
+            raise ValueError(f'{allowed}, as in "0.3,0.6"')
         return text
 
     @field_validator("lr_factors")

@@ -68,10 +68,9 @@ class InitialNetworkStart(Start):
 
     def conclude(self, state: Arrays, trained: Trained) -> tuple[Arrays, Arrays]:
         """Return nothing to send, and what says, once it is pooled, that the client has begun."""
-        if self.start_afterwards == "own":
-            own = {"mean": trained.sent.mean, "variance": trained.sent.variance}
-            return {}, {"pooled": np.array(True), **own}
-        return {}, {"pooled": np.array(True)}
+        own = {"mean": trained.sent.mean, "variance": trained.sent.variance}
+        kept = own if self.start_afterwards == "own" else {}
+        return {}, {"pooled": np.array(True), **kept}
 
 
 @starts.register("mean")

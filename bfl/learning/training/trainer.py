@@ -85,21 +85,16 @@ class LocalTrainer:
             if example_privacy and example_privacy.active
             else None
         )
-        # A step by itself, whose shapes are the same for all clients: XLA compiles each anew. No
-        # AutoGraph, which would look through all that a step calls and find nothing to convert.
+        # A step by itself, whose shapes are the same for all clients: XLA compiles each anew.
+        # AutoGraph would look through all that a step calls and find nothing to convert.
         self._one_step = (
             tf.function(self._step, jit_compile=True, autograph=False)
             if compiled
             else tf.autograph.experimental.do_not_convert(self._step)
         )
-        examples = [
-            None,
-            tf.TensorSpec([None, batch_size], tf.int32),
-            tf.TensorSpec([None, batch_size], tf.float32),
-            tf.TensorSpec([2], tf.int32),
-            tf.TensorSpec([], tf.float32),
-        ]
-        rate = tf.TensorSpec([], tf.float32)
+        order, weights = (tf.TensorSpec([None, batch_size], t) for t in (tf.int32, tf.float32))
+        rate = tf.TensorSpec([], tf.float32)  # and so is the number of examples
+        examples = [None, order, weights, tf.TensorSpec([2], tf.int32), rate]
         self._run = of_images(self._steps, network, *examples, rate)
         self._run_gradient = of_images(self._full_gradient, network, *examples)
 
@@ -173,17 +168,9 @@ class LocalTrainer:
         keys = split(key, steps)
         personal_keys = split(self.companion.key, steps) if self.companion else keys
         for step in tf.range(steps):
-            values = self._one_step(
-                tf.gather(images, order[step]),
-                tf.gather(labels, order[step]),
-                weights[step],
-                keys[step],
-                personal_keys[step],
-                step,
-                count,
-                self._rate_of(step, rate),
-            )
-            measured = measured.write(step, values)
+            batch = tf.gather(images, order[step]), tf.gather(labels, order[step]), weights[step]
+            own = keys[step], personal_keys[step], step, count, self._rate_of(step, rate)
+            measured = measured.write(step, self._one_step(*batch, *own))
         return measured.stack()
 
     def _rate_of(self, step: Any, rate: Any) -> Any:
@@ -227,13 +214,8 @@ class LocalTrainer:
         keys = split(key, steps)
         total = tf.zeros([sum(v.shape.num_elements() for v in self.learner.optimized.variables)])
         for step in tf.range(steps):
-            gradient = self._batch_gradient(
-                tf.gather(images, order[step]),
-                tf.gather(labels, order[step]),
-                weights[step],
-                keys[step],
-                count,
-            )
+            batch = tf.gather(images, order[step]), tf.gather(labels, order[step]), weights[step]
+            gradient = self._batch_gradient(*batch, keys[step], count)
             # Each batch's gradient is a mean over its examples.
             total += present(weights[step]) / count * gradient
         return total
