@@ -14,8 +14,8 @@ from bfl.data.datasets.foreign import corruption_names
 from bfl.errors import DataError, NotFiniteError
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE, EvaluatedEnsemble
 from bfl.evaluation.metrics import evaluate
+from bfl.evaluation.metrics.base import set_numbers
 from bfl.evaluation.prediction import Predictions
-from bfl.evaluation.prediction_sets import set_numbers
 from bfl.experiments.results import clients, environment, monitoring, summary
 from bfl.experiments.results import run_folder as files
 from bfl.experiments.results.clients import describe_left_out

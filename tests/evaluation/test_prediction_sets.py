@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bfl.evaluation.metrics.base import set_numbers
 from bfl.evaluation.prediction import PredictionStatistics
-from bfl.evaluation.prediction_sets import set_numbers
 
 RANDOM = np.random.default_rng(0)
 PLAIN = PredictionStatistics.of([RANDOM.dirichlet(np.ones(4), size=50)]).result()

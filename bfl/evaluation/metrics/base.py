@@ -150,3 +150,26 @@ def evaluate(
         name: metrics.create(name, settings).compute(predictions, checked)
         for name in metrics.names()
     }
+
+
+OF_SETS = ("coverage", "least-class-coverage", "size")
+
+
+def set_numbers(predictions: Predictions | Mixtures, labels: npt.ArrayLike) -> dict[str, float]:
+    """Return numbers of each kind of prediction set; nothing without any.
+
+    ``NAME-coverage`` is the share of sets that hold the true class; of the class of which it is the
+    least, ``NAME-least-class-coverage``; ``NAME-size``, classes in a set, the mean.
+
+    Source: Angelopoulos and Bates (2023), "Conformal prediction: a gentle introduction", section 4.
+    """
+    if isinstance(predictions, Mixtures):
+        return {}
+    true = checked_labels(predictions, labels)
+    numbers: dict[str, float] = {}
+    for name, held in predictions.sets.items():
+        covered = held[np.arange(true.size), true]
+        by_class = [covered[true == label].mean() for label in np.unique(true)]
+        found = covered.mean(), min(by_class), held.sum(axis=1).mean()
+        numbers |= {f"{name}-{what}": float(v) for what, v in zip(OF_SETS, found, strict=True)}
+    return numbers

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from bfl.closing.conformal import SETS
 from bfl.evaluation.metrics import Metric, metric_names, metrics
-from bfl.evaluation.prediction_sets import NUMBERS
+from bfl.evaluation.metrics.base import OF_SETS
 from bfl.evaluation.regression import ERROR
 from bfl.experiments.results.run_folder import PER_CLIENT, RunFolder
 from bfl.federation.client_metrics import (
@@ -172,7 +172,7 @@ def means_over_clients(table: Mapping[str, Mapping[str, float]]) -> dict[str, fl
 
 def names_of_sets() -> tuple[str, ...]:
     """Return the names of all metrics of conformal prediction sets."""
-    return tuple(f"{kind}-{what}" for kind in SETS for what in NUMBERS)
+    return tuple(f"{kind}-{what}" for kind in SETS for what in OF_SETS)
 
 
 def names_of_means() -> tuple[str, ...]:

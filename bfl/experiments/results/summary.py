@@ -14,8 +14,8 @@ from bfl.data.datasets.foreign import STRENGTHS, ForeignImages, corrupted
 from bfl.data.images import Images
 from bfl.evaluation.evaluated_ensemble import EvaluatedEnsemble, prefixed
 from bfl.evaluation.metrics import ExampleMetric, evaluate, metrics
+from bfl.evaluation.metrics.base import set_numbers
 from bfl.evaluation.prediction import Predictions
-from bfl.evaluation.prediction_sets import set_numbers
 from bfl.evaluation.regression import RANKED_BY, Mixtures
 from bfl.evaluation.uncertainty import (
     RetentionCurve,
