@@ -49,14 +49,12 @@ def load_dataset(dataset: str, data_dir: str | Path = "", reading: Reading = AS_
     if reading.task not in source.tasks:
         able = ", ".join(c.name for c in dataset_sources.classes() if reading.task in c.tasks)
         raise ConfigurationError(
-            f"task is '{reading.task}' and dataset is '{dataset}', which has classes; allowed: "
-            f'{able}, or task="classification"'
+            f"task is '{reading.task}' and dataset is '{dataset}'; allowed: {able}"
         )
     if reading.pixel_range and not source.takes_pixel_range:
         able = ", ".join(c.name for c in dataset_sources.classes() if c.takes_pixel_range)
         raise ConfigurationError(
-            f"{PIXEL_RANGE} is '{reading.pixel_range}', which is for arrays, and dataset is "
-            f"'{dataset}'; allowed: {able}, or {PIXEL_RANGE}=\"\""
+            f"{PIXEL_RANGE} is '{reading.pixel_range}' and dataset is '{dataset}'; allowed: {able}"
         )
     loaded = source.load(location, _folder(data_dir), reading)
     loaded.check()

@@ -223,9 +223,7 @@ class DatasetSource(Component):
         if bool(location) != bool(self.location_form):
             form = f"{self.name}:{self.location_form}" if self.location_form else self.name
             given = f"{self.name}:{location}" if location else self.name
-            raise ConfigurationError(
-                f"dataset '{given}': write it as '{form}' in the key 'dataset'"
-            )
+            raise ConfigurationError(f"dataset '{given}': write it as '{form}'")
 
     def parts(self, location: str) -> list[tuple[DatasetSource, str]]:
         """Return the sources that are loaded, each with what stands behind its colon."""
@@ -275,16 +273,9 @@ class PathSource(DatasetSource):
         beside = [] if data_dir is None else [given_path(data_dir / path, "dataset in data-dir")]
         tried = list(dict.fromkeys([path, *beside]))
         for candidate in tried:
-            kinds = candidate.is_file(), candidate.is_dir()
-            if any(kinds) if self.is_folder is None else kinds[self.is_folder]:
+            if self._takes(candidate):
                 return candidate
-        near = [
-            other
-            for candidate in tried
-            for other in candidate.parent.glob("[!.]*")
-            if (self.is_folder is None or other.is_dir() == self.is_folder)
-            and other not in tried  # such as a pipe
-        ]
+        near = [p for other in tried for p in other.parent.glob("[!.]*") if self._takes(p)]
         hint = next((suggest_word(other, self.name) for other in tried if other.exists()), "")
         kind = {True: "folder", False: "file", None: "file or folder"}[self.is_folder]
         raise ConfigurationError(
@@ -292,6 +283,10 @@ class PathSource(DatasetSource):
             f" allowed: a path ({self.name}:{self.location_form}) relative to the current folder or"
             f" to that of the key 'data-dir'{hint or near_path(path, near)}"
         )
+
+    def _takes(self, path: Path) -> bool:
+        is_file, is_folder = path.is_file(), path.is_dir()
+        return (is_folder if self.is_folder else is_file) or (self.is_folder is None and is_folder)
 
 
 dataset_sources: Registry[DatasetSource] = Registry("dataset", "bfl.data.datasets")

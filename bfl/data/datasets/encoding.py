@@ -115,16 +115,6 @@ def type_column(values: Series[Any], where: str) -> tuple[Series[Any], tuple[str
     return pandas.to_numeric(known, errors="coerce"), notes
 
 
-def type_rows(rows: DataFrame, where: str) -> tuple[DataFrame, tuple[str, ...]]:
-    """Return typed columns and notes on them, see ``type_column``."""
-    import pandas
-
-    typed = {name: type_column(rows[name], where) for name in rows.columns}
-    notes = tuple(f"{where}: {note}" for _, of_column in typed.values() for note in of_column)
-    values = {name: column for name, (column, _) in typed.items()}
-    return pandas.DataFrame(values, index=rows.index), notes
-
-
 def is_numeric(values: Series[Any]) -> bool:
     """Return whether a typed column holds numbers."""
     return values.dtype.kind in "biuf"
@@ -229,17 +219,12 @@ class Column:
         return pydantic.TypeAdapter(cls).validate_python(dict(column))
 
     @property
-    def width(self) -> int:
-        """The number of its inputs."""
-        return (len(self.categories) or 1) + (self.missing == INDICATOR)
-
-    @property
     def sums(self) -> int:
         """The number of its sums, see ``add_up``."""
         return len(self.categories) or 3
 
     def encoded(self, values: Series[Any], where: str) -> Floats:
-        """Return (N, width) standardised numbers, or zeros and ones; all 0 of another category."""
+        """Return (N, inputs) standardised numbers, or zeros and ones; all 0 of another category."""
         if self.categories:
             kinds = category_names(values)
             absent = np.array([kind is None for kind in kinds])

@@ -166,15 +166,9 @@ class Folder(PathSource):
         parts = parts if given else [root]
         listed = [(part / LABELS).is_file() for part in parts]
         if given and ((root / LABELS).is_file() or len({*listed}) > 1):
-            raise DataError(
-                f"{root} has train and test: {LABELS} lies in both of them or in neither, and not "
-                "beside them"
-            )
+            raise DataError(f"{root}: {LABELS} lies in both of them or in neither, train and test")
         if reading.target and not listed[0]:
-            raise DataError(
-                f"{parts[0]} has no {LABELS}, and its folders are the classes; the key {TARGET} is "
-                "for a column of such a file"
-            )
+            raise DataError(f"{parts[0]} has no {LABELS}, of which the key {TARGET} is a column")
         unused = Unused(root)
         if given:
             for path in files_below(root):
@@ -229,8 +223,8 @@ def _read_by_class(root: Path, reading: Reading, names: Sequence[str], unused: U
     by_depth = {len(path.relative_to(root).parts): path for path in reversed(pictures)}
     if not by_depth:
         raise DataError(
-            f"{root} has no folders of images; they lie in one folder a class (PATH/CLASS/IMAGE), "
-            f"or PATH/{LABELS} names their files in its first column{suggest_word(root, 'folder')}"
+            f"{root} has no folders of images; allowed: PATH/CLASS/IMAGE, or PATH/{LABELS} with "
+            f"their files in its first column{suggest_word(root, 'folder')}"
         )
     if len(by_depth) > 1 or max(by_depth) > 3:
         shown = " and ".join(path.relative_to(root).as_posix() for path in by_depth.values())
@@ -240,11 +234,9 @@ def _read_by_class(root: Path, reading: Reading, names: Sequence[str], unused: U
         )
     (depth,) = by_depth
     full = {path.parent for path in pictures}
-    for folder in sorted(root.glob("/".join("*" * (depth - 1)))):
-        hidden = any(part.startswith(".") for part in folder.relative_to(root).parts)
-        if folder.is_dir() and folder not in full and not hidden:
-            other = next((f": {file.name} is none" for file in files_below(folder)), "")
-            raise DataError(f"{folder} has no image{other}; a class has some, or no folder")
+    for folder in sorted(root.glob("/".join(["[!.]*"] * (depth - 1)))):
+        if folder.is_dir() and folder not in full:
+            raise DataError(f"{folder} has no image; a class has some, or no folder")
     kinds = [normalize(path.parent.name) for path in pictures]
     known = tuple(names) or tuple(sorted(set(kinds)))
     number = {name: label for label, name in enumerate(known)}
@@ -270,8 +262,7 @@ def _read_listed(root: Path, reading: Reading, names: Sequence[str], unused: Unu
         name = normalize(file.relative_to(root).as_posix())
         if name in found:
             raise DataError(
-                f"{root} has {found[name].name!a} and {file.name!a}, whose names are one when "
-                "letters are composed (NFC) and spaces dropped; rename one of them"
+                f"{root} has {found[name].name!a} and {file.name!a}, one name when composed (NFC)"
             )
         found[name] = file
     lines = Counter(normalize(str(name)) for name in given)

@@ -74,8 +74,8 @@ class NamedSource(DatasetSource):
         super().check_location(location, data_dir)
         if data_dir is not None and not data_dir.is_dir():
             raise ConfigurationError(
-                f"dataset '{self.name}': there is no folder {data_dir}; the key 'data-dir' is a "
-                f"folder with {self.name}.npz, or empty for the Hugging Face hub"
+                f"dataset '{self.name}': there is no folder {data_dir} (data-dir); allowed: one "
+                f"with {self.name}.npz, or '' for the Hugging Face hub"
             )
         if not self.row.repository and not self.files(location, data_dir):
             raise ConfigurationError(self._not_found(data_dir, "it is not on the Hugging Face hub"))
@@ -111,18 +111,10 @@ class NamedSource(DatasetSource):
 
 
 for _row in NAMED:
-    dataset_sources.register(_row.name, aliases=_row.aliases)(
-        type(
-            f"{_row.name.title().replace('-', '')}Source",
-            (NamedSource,),
-            {
-                "__doc__": f"{_row.name}: {_row.content}",
-                "__module__": __name__,
-                "__annotations__": {},
-                "row": _row,
-            },
-        )
-    )
+    _name, _doc = f"{_row.name.title().replace('-', '')}Source", f"{_row.name}: {_row.content}"
+    _said = {"__doc__": _doc, "__module__": __name__, "__annotations__": {}, "row": _row}
+    _source = type(_name, (NamedSource,), _said)
+    dataset_sources.register(_row.name, aliases=_row.aliases)(_source)
 
 
 @dataset_sources.register("hf")
@@ -195,8 +187,7 @@ def _of_splits(splits: Any, repository: str, name: str, reading: Reading) -> Dat
             break
     else:
         raise DataError(
-            f"{repository}: test_labels holds the label -1 only, which is that of examples without "
-            f"one, in {', '.join(tests)}; it takes a labelled split {' or '.join(TEST_SPLITS)}"
+            f"{repository}: of {', '.join(tests)} all examples have the label -1, which is none"
         )
     train, test = (
         to_arrays(splits[split], f"{repository}, split {split}", reading)
@@ -273,8 +264,8 @@ def find_columns(split: Any, where: str) -> tuple[str, str]:
         if len(columns) != 1:
             listed = ", ".join(f"{name} ({kind.__name__})" for name, kind in kinds.items())
             raise DataError(
-                f"{where}: {len(columns)} {what} columns where one is needed, an Image and a "
-                f"ClassLabel, or a Value called {' or '.join(LABEL_COLUMNS)}; columns: {listed}"
+                f"{where}: {len(columns)} {what} columns of {listed}; allowed: one, of labels a "
+                f"ClassLabel, or a Value called {' or '.join(LABEL_COLUMNS)}"
             )
     return images[0], preferred[0]
 

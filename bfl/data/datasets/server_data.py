@@ -118,15 +118,13 @@ def _check_goes_with(source: Dataset, dataset: Dataset, word: str) -> None:
     here = source.numbered_here or dataset.numbered_here
     if here and source.class_names != dataset.class_names:
         raise ConfigurationError(
-            f"server-data '{word}': {here}; dataset {dataset.name} has other classes. Store its "
-            "labels as integers that count as that data set's do"
+            f"server-data '{word}': {here}; dataset {dataset.name} has other classes"
         )
     highest = int(source.train_labels.max())
     if highest >= dataset.num_classes:
         raise ConfigurationError(
             f"server-data '{word}' has the label {highest}, and dataset {dataset.name} has "
-            f"{dataset.num_classes} classes, the last of which is {dataset.num_classes - 1}; "
-            "allowed: such labels, or server-labels=false"
+            f"{dataset.num_classes} classes; allowed: labels from 0, or server-labels=false"
         )
 
 

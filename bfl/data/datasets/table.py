@@ -30,7 +30,6 @@ from bfl.data.datasets.encoding import (
     normalize,
     normalize_texts,
     type_column,
-    type_rows,
 )
 from bfl.data.datasets.reading import LEFT_OUT, SUMMED, TARGET, Reading
 from bfl.data.datasets.subset import divide
@@ -98,7 +97,8 @@ class Table(PathSource):
         taken = [column.name for column in columns] if encoding else others
         check_columns(taken, rows, where)
         read = [name for name in rows.columns if name in (target, *taken)]
-        whole, notes = type_rows(rows[read], where)
+        typed = {name: type_column(rows[name], where) for name in read}
+        whole = pandas.DataFrame({name: values for name, (values, _) in typed.items()})
         inputs = whole[taken]
         filled = REFUSE not in ({column.missing for column in columns} or {reading.missing})
         check_complete(whole, where, target, fixed=bool(columns), filled=filled)
@@ -112,8 +112,9 @@ class Table(PathSource):
                 f"{where} has {len(rows)} rows, of which test-share={reading.test_share} leaves "
                 f"{train.size} for training and {test_rows.size} for testing"
             )
-        sites = [note for name in left_out for note in normalize_texts(rows[name])[1]]
-        said, here = [*notes, *(f"{where}: {note}" for note in sites)], answers.here
+        notes = [note for _, of_column in typed.values() for note in of_column]
+        notes += [note for name in left_out for note in normalize_texts(rows[name])[1]]
+        said, here = [f"{where}: {note}" for note in notes], answers.here
         if known.encoding:
             said += [f"{where}: {line}" for line in known.encoding.unseen(inputs)]
         if not encoding:

@@ -72,14 +72,15 @@ class Tasks(DatasetSource):
             train_images = joined([d.train_images for d in loaded])
             test_images = joined([d.test_images for d in loaded])
         except ValueError as error:
-            raise DataError(f"dataset '{self.name}:{location}': {error}") from error
-        both = list(zip(loaded, tasks, strict=True))
+            raise DataError(f"dataset 'tasks:{location}': {error}") from error
+        train_labels = [d.train_labels + first for d, first in zip(loaded, firsts, strict=False)]
+        test_labels = [d.test_labels + first for d, first in zip(loaded, firsts, strict=False)]
         return Dataset(
-            name=f"{self.name}:{location}",
+            name=f"tasks:{location}",
             train_images=train_images,
-            train_labels=np.concatenate([d.train_labels + task.first_class for d, task in both]),
+            train_labels=np.concatenate(train_labels),
             test_images=test_images,
-            test_labels=np.concatenate([d.test_labels + task.first_class for d, task in both]),
+            test_labels=np.concatenate(test_labels),
             class_names=tuple(f"{d.name} {name}" for d in loaded for name in d.class_names),
             tasks=tasks,
             numbered_here="; ".join(d.numbered_here for d in loaded if d.numbered_here),
@@ -116,8 +117,7 @@ class Tasks(DatasetSource):
         counted = all(entry.clients is not None for entry in found[:-1])
         if len(found) < max(2, location.count(",") + 1) or not counted:
             raise ConfigurationError(
-                f"dataset '{self.name}:{location}': write it as '{self.name}:{self.location_form}' "
-                "in the key 'dataset', with two data sets or more; the last one alone may have no "
-                "number of clients, for all that are left"
+                f"dataset 'tasks:{location}': write it as 'tasks:{self.location_form}', two data "
+                "sets or more; the last alone may have no number, for all that are left"
             )
         return found

@@ -86,8 +86,7 @@ class Partition(Component):
         whole = classes.ndim == 1 and classes.dtype.kind in "iu" and classes.size
         if not whole or classes.min() < 0:
             raise DataError(
-                f"labels of the type {classes.dtype} and the shape {classes.shape} cannot be "
-                "split; they are integers from 0, (N,)"
+                f"labels of {classes.dtype} {classes.shape} cannot be split; allowed: from 0, (N,)"
             )
         classes = classes.astype(np.int64)
         self.check(classes.size, np.unique(classes).size, clients)
@@ -185,8 +184,7 @@ class Column(Partition):
             return []
         return [
             f"partition 'column:{self.site_column}': {few(list(map(str, np.unique(alone))))} stand "
-            f"in {alone.size} test examples and in no training example: they are no clients, and "
-            "their examples count in the server's evaluation alone"
+            f"in {alone.size} test examples and in no training example, so they are no clients"
         ]
 
     def _values(self, columns: Columns) -> npt.NDArray[Any]:

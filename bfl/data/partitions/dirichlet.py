@@ -50,11 +50,11 @@ class Dirichlet(Partition):
         if num_examples < needed:
             most = num_examples // clients - guaranteed
             given = f" and guaranteed-examples = {self.guaranteed_examples}" if guaranteed else ""
+            allowed = f"min-partition-size from 1 to {most}" if most >= 1 else "fewer clients"
             raise ConfigurationError(
                 f"partition '{self.name}': clients = {clients} and min-partition-size = "
                 f"{self.min_partition_size}{given} need {needed} training examples, and there are "
-                f"{num_examples}; allowed: "
-                + (f"min-partition-size from 1 to {most}" if most >= 1 else "fewer clients")
+                f"{num_examples}; allowed: {allowed}"
             )
 
     def assign(

@@ -43,16 +43,6 @@ def kl(q: Posterior, p: Posterior) -> float:
     return float(0.5 * np.sum(terms + (q.mean - p.mean) ** 2 / p.variance))
 
 
-def test_the_papers_spellings_are_found() -> None:
-    spellings = ("maximum-discrepancy", "max-disc", "distance-to-fixed-point", "fedavg")
-    assert [weightings.get(s).name for s in spellings] == [
-        "max-discrepancy",
-        "max-discrepancy",
-        "distance",
-        "train-size",
-    ]
-
-
 @EVERY
 @given(seed=st.integers(0, 10_000), count=st.integers(1, 6))
 @settings(max_examples=20)

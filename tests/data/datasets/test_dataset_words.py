@@ -10,7 +10,6 @@ from sklearn.model_selection import train_test_split
 
 from bfl.data.datasets import (
     Dataset,
-    DatasetSource,
     dataset_reads_path,
     dataset_sources,
     load_dataset,
@@ -100,24 +99,6 @@ def test_which_words_name_a_path(word, reads) -> None:
 def test_a_word_that_names_nothing_names_no_path_either(word) -> None:
     with pytest.raises(ConfigurationError):
         dataset_reads_path(word)
-
-
-def test_a_source_of_ones_own_reads_a_path_unless_it_says_otherwise() -> None:
-    @dataset_sources.register("of-ones-own")
-    class OfOnesOwn(DatasetSource):
-        """A source that says nothing of paths."""
-
-        location_form = "WHERE"
-
-        def load(self, location, data_dir, reading):
-            raise DataError(location)
-
-    try:
-        assert dataset_reads_path("of-ones-own:x")
-        assert dataset_reads_path("tasks:digits:1,Of_Ones_Own:x")
-        assert not dataset_reads_path("of-ones-own")
-    finally:
-        dataset_sources.withdraw(lambda source: source is OfOnesOwn)
 
 
 def test_relative_archives_are_found_here_and_then_in_the_data_dir(

@@ -8,7 +8,6 @@ import pytest
 
 from bfl.configuration import resolve
 from bfl.data.datasets import Reading, load_dataset
-from bfl.data.datasets.server_data import load_server_data
 from bfl.errors import ConfigurationError, DataError
 
 
@@ -36,19 +35,6 @@ def test_images_have_the_shape_and_labels_stay(keys: dict[str, Any], shape: tupl
     # About as bright as before, image by image.
     means = [d.test_images.mean(axis=(1, 2, 3)) for d in (digits, other)]
     assert np.corrcoef(*means)[0, 1] > 0.7
-
-
-def test_another_domain_serves_as_the_servers_own_images(tmp_path: Path) -> None:
-    """Colours of 64 by 64 pixels for a run on grey images of 8 by 8, or on larger ones."""
-    images = np.random.default_rng(0).integers(0, 256, (40, 64, 64, 3), dtype=np.uint8)
-    labels = np.arange(40) % 10
-    np.savez(tmp_path / "far.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
-    given: dict[str, Any] = {"examples": 0.0, "train_examples": 0.0, "clients": 3, "seed": 0}
-    for shape in (Reading(), Reading(12, 3)):
-        run = load_dataset("digits", "", shape)
-        own = load_server_data("npz:far.npz", run, data_dir=str(tmp_path), reading=shape, **given)
-        assert own is not None
-        assert own.images.shape == (40, *run.image_shape)
 
 
 @pytest.mark.parametrize(
