@@ -344,8 +344,10 @@ def evaluated_foreign(
             "uncertainties": {by: detection(inside[by], outside[by]) for by in inside},
             "quantiles": np.quantile(outside[score], QUANTILES).tolist(),
         }
+    if not sources:  # as of numbers, which have no such score
+        return {}
     of_test = np.quantile(inside[score], QUANTILES).tolist()
-    return {"score": score, "test": of_test, "sources": sources} if sources else {}
+    return {"score": score, "test": of_test, "sources": sources}
 
 
 def numbers_of_foreign(content: Mapping[str, Any]) -> dict[str, float]:
