@@ -130,7 +130,6 @@ PATHS += ("hf:~/images", "hf:images/here", "hf:x/../../images", "hf:imagefolder"
 def test_a_server_names_no_path_on_a_supernode(
     path: str, around: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In whatever spelling the loader takes; before a round and in one, nothing is looked for."""
     (tmp_path / "images" / "here").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     looked: list[tuple[str, ...]] = []
@@ -162,7 +161,6 @@ def test_a_server_names_what_is_no_path(word: str) -> None:
 
 
 def test_a_supernode_says_before_the_first_round_that_it_reads_no_path(tmp_path: Path) -> None:
-    """And a simulated node, whose data the server has looked at, does not look."""
     where = {"dataset": f"npz:{tmp_path}/gone.npz", "data-dir": ""}
 
     def said(asked: dict[str, str], **config: Any) -> tuple[str, bool]:

@@ -187,7 +187,6 @@ def test_a_model_whose_logits_overflow_has_no_image_right_and_is_sent(
 def test_a_meme_that_nobody_trains_is_not_judged(
     personalization: str, meme: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It could be right by chance where a client's few images are of one class."""
     own_test = DIGITS.test_images[:IMAGES], np.zeros(IMAGES, np.int64)
     monkeypatch.setattr(evaluation, "_own_test_images", lambda *_: own_test)
     given = {"strategy": "fedavg", "model": "mlp", "personalization": personalization}
@@ -236,7 +235,6 @@ def classes_of(shared: str, client: int, words: list[str], **node: Any) -> tuple
 
 
 def test_a_head_has_the_classes_of_its_task_or_of_the_nodes_own_data(words: list[str]) -> None:
-    """Where all travels, they are the run's."""
     assert classes_of("convolutions", 0, words) == (0, 3)
     assert classes_of("convolutions", 1, words) == (3, 2)
     assert classes_of("convolutions", 1, words, dataset=words[2]) == (0, 4)

@@ -95,7 +95,6 @@ def test_a_private_node_plays_no_hostile_client() -> None:
 
 
 def test_a_private_client_says_nothing_that_it_has_measured(tensorflow: Any) -> None:
-    """Of data of its own not even how many examples there are."""
     from bfl.experiments.run.network import trainer_for
 
     values = {**PRIVATE, "inference": "deterministic", "strategy": "nwa", "local-epochs": 1}

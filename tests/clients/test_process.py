@@ -109,8 +109,6 @@ def test_an_error_reaches_the_server_with_its_traceback() -> None:
 def test_what_an_error_says_of_a_real_clients_data_stays_there(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Where it happened and its kind are sent, of what led to it as well; no path of the node."""
-
     def work(message: Message, context: Context) -> Message:
         patient: Any = "Jane Doe"
         try:
@@ -135,8 +133,6 @@ def test_what_an_error_says_of_a_real_clients_data_stays_there(
 def test_what_our_own_errors_say_of_a_real_client_stays_there(
     kind: type[BflError], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Such as the label of an image, or where its archive is."""
-
     def work(message: Message, context: Context) -> Message:
         raise kind("/home/jane/images.npz: label 'HIV positive'")
 

@@ -68,7 +68,6 @@ def test_what_is_declared_is_trained_with() -> None:
     ],
 )
 def test_anything_else_is_refused_before_training(sent: Any, problem: str) -> None:
-    """By a SuperNode too, which tells its server of no error but a public one."""
     said = reason(extras_record(sent))
     assert said.startswith("RunError: the server has sent")
     assert problem in said

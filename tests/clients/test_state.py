@@ -69,7 +69,6 @@ def test_a_task_that_comes_late_leaves_what_a_later_one_has_kept(state: ClientSt
 
 
 def test_a_damaged_state_is_not_replaced_by_an_older_one(tmp_path: Path) -> None:
-    """That would be another optimizer, and end in another posterior."""
     state = StateInFolder(tmp_path / "c")
     for number in (1, 2, 3):
         state.save(number, {"value": np.array([number])})
@@ -151,7 +150,6 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 def test_a_server_does_not_choose_where_a_supernode_writes(tmp_path: Path) -> None:
-    """Neither the run's folder, if it happens to exist there, nor by way of the key."""
     run = run_folder(tmp_path / "run")
     context = make_context(**{"partition-id": 7, "num-partitions": 9})
     store(make_task(run, KEY), context).save(1, ARRAYS)
@@ -176,7 +174,6 @@ def test_a_simulated_client_keeps_its_state_in_the_runs_folder(tmp_path: Path) -
 def test_a_host_that_does_not_share_the_runs_folder_ends_the_run(
     there: str, tmp_path: Path
 ) -> None:
-    """In place of a state that depends on the host that a client is played on."""
     folder = tmp_path / "run"
     if there != "nothing":
         run_folder(folder, OTHER)

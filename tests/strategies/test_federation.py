@@ -40,7 +40,6 @@ def test_a_slow_node_is_asked_once_and_its_late_answer_counts() -> None:
 def test_nodes_that_nobody_simulates_are_not_taken_for_simulated_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whatever they say: the pool's noise would be that of the seed which they are sent."""
     grid = DeploymentGrid(make_app(noise_anew=False), range(2), 2)
     assert discover(grid, 2, timeout=20.0, poll=0.001).simulated
     monkeypatch.setattr(strategies.federation, "is_simulation", lambda grid: False)
@@ -48,7 +47,6 @@ def test_nodes_that_nobody_simulates_are_not_taken_for_simulated_ones(
 
 
 def test_a_node_that_has_lost_the_question_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its process has been ended with the question in hand, and Flower hands it out once."""
     monkeypatch.setattr(strategies.federation, "AGAIN_AFTER_SILENCE", 0.05)
     grid = DeploymentGrid(make_app(), range(2), 2)
     push = grid.push_messages

@@ -73,8 +73,6 @@ def test_a_run_that_cannot_do_without_what_is_lost_says_so(
 def test_a_number_that_cannot_be_does_not_reach_the_mean(
     name: str, honest: float, lie: float
 ) -> None:
-    """One client could move the others' mean wherever it liked."""
-
     def talking(task: TrainTask, received: Posterior) -> RecordDict:
         value = lie if task.partition_id == 2 else honest
         # The better of two accuracies is one of them.

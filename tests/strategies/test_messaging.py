@@ -183,8 +183,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_the_silence_begins_anew_with_every_reply(clock: Clock) -> None:
-    """Where few processes play many clients, the last one replies long after it was asked."""
-
     class OneByOne(SerialGrid):
         pull_interval = 0.01
 
@@ -261,7 +259,6 @@ def test_a_reply_that_flower_makes_is_the_failure_of_the_node_that_was_asked() -
 
 
 def test_what_a_failed_client_says_is_for_no_terminal() -> None:
-    """It may hold what clears the screen, or a line that looks like the server's own."""
     app = ClientApp()
 
     @app.train()

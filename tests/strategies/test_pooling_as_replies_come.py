@@ -127,8 +127,6 @@ def test_those_that_fail_are_as_if_they_had_not_been_asked(
 @pytest.mark.parametrize("weighting", ["train-size", "equal", "distance"])
 @pytest.mark.parametrize("lie", [2**53, 1, COUNTS[2] + 1, 1e6])
 def test_a_client_does_not_choose_its_own_weight(weighting: str, lie: float) -> None:
-    """One of four that claimed 2^53 examples once owned the posterior."""
-
     def lying(task: TrainTask, received: Posterior) -> RecordDict:
         count = lie if task.partition_id == 2 else COUNTS[task.partition_id]
         return reply_content(trained(task.partition_id, received), {"num-examples": count})

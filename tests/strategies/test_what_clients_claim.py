@@ -136,8 +136,6 @@ def test_a_pool_of_no_use_is_refused_with_its_sender(
 
 
 def test_a_client_overwrites_nothing(tmp_path: Path) -> None:
-    """One that sent ``round``, ``clients``, ``seconds`` and ``accuracy`` had them recorded."""
-
     def lying(task: TrainTask, received: Posterior) -> RecordDict:
         lies = dict.fromkeys(SERVERS.split(), 1000000.0) if task.partition_id == 3 else {}
         return reply_content(received, {"num-examples": 5, "train-loss": 2.0, **lies})
@@ -261,7 +259,6 @@ def test_numbers_that_do_not_fit_are_refused(given: Any, words: str) -> None:
 
 
 def test_a_client_without_an_example_is_not_one_of_unknown_size() -> None:
-    """It was believed to hold what it claimed."""
     told: list[int] = []
 
     def reply(task: TrainTask, received: Posterior) -> RecordDict:
