@@ -95,8 +95,7 @@ def _place(frame: traceback.FrameSummary) -> str:
     return f"  {path.name}, line {frame.lineno}, in {frame.name}\n"
 
 
-TIMED_OUT = 75
-"""Exit status of an actor that took too long."""
+TIMED_OUT = 75  # exit status of an actor that took too long
 
 
 @contextmanager

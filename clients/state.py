@@ -45,8 +45,7 @@ from bfl.federation.wire import TrainTask, extra_arrays
 from bfl.posteriors import Posterior
 from clients.node import Node
 
-OPTIMIZER = "optimizer."
-"""Begins the names of the optimizer's arrays in what a client keeps."""
+OPTIMIZER = "optimizer."  # begins the names of the optimizer's arrays in what a client keeps
 
 _PREFIX = "part."
 
@@ -155,8 +154,7 @@ def client_state(context: Context, node: Node, task: TrainTask) -> ClientState:
     return StateInContext(context, run, client)
 
 
-KEPT = 3
-"""The server may go back one checkpoint further than the last, and the client with it."""
+KEPT = 3  # the server may go back one checkpoint further than the last, and the client with it
 
 
 class StateInFolder:

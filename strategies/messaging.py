@@ -21,8 +21,7 @@ from bfl.federation.wire import RUN_CANNOT_GO_ON
 
 T = TypeVar("T")
 
-NO_REPLY_FOR = "no reply for"
-"""Begins the reason of who has stopped answering."""
+NO_REPLY_FOR = "no reply for"  # begins the reason of who has stopped answering
 
 
 @dataclass

@@ -31,11 +31,8 @@ from bfl.federation.wire import ARRAYS, EXTRAS, METRICS, extra_arrays, vectors_f
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS, Vector
 
-MOST_EXAMPLES = 2**53
-"""More cannot be told apart as weights in float64."""
-
-MOST_METRICS = 64
-"""Metrics that one client may send: a record of a round has a line for each."""
+MOST_EXAMPLES = 2**53  # more cannot be told apart as weights in float64
+MOST_METRICS = 64  # metrics that one client may send: a record of a round has a line for each
 
 GREATEST_METRIC = 1e100
 """The greatest absolute value of a metric: greater ones overflow where they are averaged, and no
