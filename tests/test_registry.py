@@ -47,7 +47,7 @@ def test_what_is_registered_twice_is_refused_and_what_is_withdrawn_is_not() -> N
     for spelling in ("my_rule", "My-Rule", " MyAlias "):
         assert registry.get(spelling) is cls
     with pytest.raises(ValueError, match="registered twice"):
-        registry.register("my-rule")(type("B", (Shape,), {}))
+        registry.register("other", aliases=("MYALIAS",))(type("B", (Shape,), {}))
     registry.withdraw(lambda component: component is cls)
     assert registry.registered() == ()
     assert "myalias" not in registry
