@@ -25,12 +25,10 @@ from bfl.experiments.studies.results import (
 )
 from bfl.experiments.studies.study import SEED, Choice, Study
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
+from bfl.texts import few
 
 if TYPE_CHECKING:
     import pandas as pd
-
-LISTED = 3
-"""The most runs that a note names."""
 
 SPREADS = {
     "standard-deviation": "sample standard deviation (n − 1) over the seeds",
@@ -43,7 +41,6 @@ class StudyTable:
     """A study's table.
 
     Attributes:
-        results: The runs: ``frame`` has a row a run.
         notes: Notes on the table, one sentence each, the scale first.
         lines: A row a line of the table, with its labels, ``runs_done``, ``runs`` and ``state``;
             for each column of the study, in its unit, the mean ``METRIC`` and ``METRIC_spread``,
@@ -110,15 +107,16 @@ def study_table(opened: OpenedStudy) -> StudyTable:
             published, of_published = None, None
             if study.published is not None and cell.published:
                 published, of_published = study.published.entry(cell.key, column.metric)
-            numbers_of_column = {
-                "": ours,
-                "_spread": spread,
-                "_by_images": by_images,
-                "_published": published,
-                "_published_spread": of_published,
-                "_difference": None if ours is None or published is None else ours - published,
+            line |= {
+                column.metric: ours,
+                f"{column.metric}_spread": spread,
+                f"{column.metric}_by_images": by_images,
+                f"{column.metric}_published": published,
+                f"{column.metric}_published_spread": of_published,
+                f"{column.metric}_difference": None
+                if ours is None or published is None
+                else ours - published,
             }
-            line |= {f"{column.metric}{end}": number for end, number in numbers_of_column.items()}
         lines.append(line)
     table = StudyTable(study, results, (), pd.DataFrame(lines, dtype=object))
     return replace(table, notes=tuple(_notes(table)))
@@ -129,7 +127,7 @@ def _notes(table: StudyTable) -> Iterator[str]:
     scale = study.scale_in_words
     yield f"{scale[:1].upper()}{scale[1:]}."
     failed = [name for name, state in results.states.items() if state == FAILED]
-    without = f"; failed, and so in no mean or claim: {_listed(failed)}" if failed else ""
+    without = f"; failed, and so in no mean or claim: {few(failed, 3)}" if failed else ""
     yield f"{lines.runs_done.sum()} of {lines.runs.sum()} runs are done{without}."
     if SEED in study.axes:
         yield f"Ours ± {SPREADS[study.spread]}."
@@ -157,7 +155,7 @@ def _notes(table: StudyTable) -> Iterator[str]:
         return
     copied = frame[frame["made-as"] != ""] if "made-as" in frame else frame[:0]
     if same := [f"{name} = {other}" for name, other in copied.get("made-as", {}).items()]:
-        yield f"Runs that are one computation are made once: {_listed(same)}."
+        yield f"Runs that are one computation are made once: {few(same, 3)}."
     lost = []
     for name, counts in frame[[kind for kind in LOST if kind in frame]].iterrows():
         if found := [f"{count:.0f} {kind}" for kind, count in counts.items() if count]:
@@ -165,7 +163,7 @@ def _notes(table: StudyTable) -> Iterator[str]:
     if lost:
         yield (
             "Rounds have gone on without clients that failed or were refused, counted over all "
-            f"rounds: {_listed(lost)}."
+            f"rounds: {few(lost, 3)}."
         )
     yield from notes_of_origin([results])
     for name in VERSIONS:
@@ -178,18 +176,11 @@ def _notes(table: StudyTable) -> Iterator[str]:
 def notes_of_origin(every: Iterable[StudyResults]) -> Iterator[str]:
     """Yield notes on the runs of studies that cannot be reproduced, with the reason."""
     frames = [results.frame for results in every]
-    for key, what in (
-        (NOT_FOUND, "no history has their commit"),
-        (CHANGED, "their code had changes that were not committed"),
-    ):
+    whys = ("no history has their commit", "their code had changes that were not committed")
+    for key, what in zip((NOT_FOUND, CHANGED), whys, strict=True):
         if count := sum((f[key] == "True").sum() for f in frames if key in f):
             total = sum(map(len, frames))
             yield f"{count} of {total} runs cannot be made again as they were: {what}."
-
-
-def _listed(texts: Sequence[str]) -> str:
-    more = f" and {len(texts) - LISTED} more" if len(texts) > LISTED else ""
-    return f"{', '.join(texts[:LISTED])}{more}"
 
 
 def as_text(table: StudyTable, *, three_digits: bool = False) -> pd.DataFrame:

@@ -1,12 +1,11 @@
 """A study's two data frames: what runs leave, written, read by anyone, and what is refused."""
 
-import os
 import shutil
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from small_study import STUDY, begun_study, bfl, finish_run, made_study, opened, write_study
+from small_study import STUDY, begun_study, finish_run, made_study, opened, write_study
 
 from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.experiments.results.run_folder import CLIENTS, METRICS, RETENTION, RunFolder
@@ -158,19 +157,6 @@ def test_a_damaged_file_is_named(file: str, tmp_path: Path) -> None:
     (folder.path / file).write_text("{\n,,,\n\0\n")
     with pytest.raises((DataError, ConfigurationError), match=file.rpartition("/")[2]):
         gather(opened(folder))
-
-
-@pytest.mark.parametrize("file", ["runs.csv", "curves.csv", "study.toml", f"runs/{FIRST}"])
-def test_no_pipe_is_waited_for(file: str, tmp_path: Path) -> None:
-    """Nor followed: what is no regular file is not there."""
-    made_study(tmp_path, make)
-    folder = tmp_path / "small"
-    for path in [folder / file, *(folder / file).glob("*")]:
-        if path.is_file() or not path.exists():
-            path.unlink(missing_ok=True)
-            os.mkfifo(path)
-    assert bfl("table", folder) in (0, 2)
-    assert bfl("runs", folder) in (0, 2)
 
 
 def test_only_selects_by_part_or_pattern(tmp_path: Path) -> None:
