@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 FINAL = ("evaluation", "final")
 """Labels that key the draws of a run's final evaluation."""
 
+BUSY = (
+    "another thread of this process makes a run, whose networks this would share, and both results "
+    "would be wrong; wait for its end, or use another process"
+)
+
 # A process keeps its networks, whose weights are set anew all the time: one user at a time.
 _run = threading.Lock()
 _networks = threading.Lock()
@@ -42,7 +47,7 @@ _networks = threading.Lock()
 def running_alone() -> Iterator[None]:
     """Make a run inside, after predictions that have begun, unless another thread makes one."""
     if not _run.acquire(blocking=False):
-        raise _refusal()
+        raise ConfigurationError(BUSY)
     try:
         with _networks:
             yield
@@ -54,39 +59,25 @@ def running_alone() -> Iterator[None]:
 def predicting_alone() -> Iterator[None]:
     """Predict inside, after other predictions, unless another thread makes a run."""
     if _run.locked():
-        raise _refusal()
+        raise ConfigurationError(BUSY)
     with _networks:
         yield
 
 
-def _refusal() -> ConfigurationError:
-    return ConfigurationError(
-        "another thread of this process makes a run, whose networks this would share, and both "
-        "results would be wrong; wait for its end, or use another process"
-    )
-
-
 @dataclass(frozen=True)
 class TrainedNetwork:
-    """A run's network as it has been trained.
-
-    Its methods raise a ConfigurationError where this version does not know the run's model or
-    inference, or another thread makes a run; and a DataError where the run's clients have kept
-    their heads, or the posterior belongs to another network than the one that is built here.
-    """
+    """A run's network as it has been trained."""
 
     description: NetworkDescription
     manifest: Manifest
     posterior: Posterior
 
     def predict(self, images: Images, samples: int | None, closed: Closed | None) -> Statistics:
-        """Return what samples of the posterior predict, as the run's final evaluation does.
+        """Return what samples of the posterior predict for checked images (N, H, W, C).
 
         Args:
-            images: uint8 images (N, H, W, C) that have been checked.
             samples: The number M of samples; the m-th is that of the final evaluation. None: as
                 that has it, which may be the posterior's mean.
-            closed: The result of the run's closing round, if it had one.
         """
         with predicting_alone():
             _start(self.description)
@@ -107,12 +98,7 @@ class TrainedNetwork:
             return closed.predict_images(predictor, self.posterior, images, otherwise=drawn)
 
     def keras_model(self, draw: int | None) -> Any:
-        """Return a plain Keras model from pixels (N, H, W, C) of 0 to 255 to probabilities (N, C).
-
-        Args:
-            draw: None for weights at the posterior's mean; m for the m-th sample of the run's final
-                evaluation, from 0. Dropout is off.
-        """
+        """Return a plain Keras model; see ``Result.keras_model``."""
         _start(self.description)
         from bfl.keras import keras
 
@@ -178,10 +164,7 @@ class TrainedNetwork:
 
 
 def latest(description: NetworkDescription, folder: RunFolder) -> tuple[Posterior, Manifest]:
-    """Return the posterior of the last round that an interrupted run has made, with its manifest.
-
-    Errors are those of ``TrainedNetwork``; DataError also where there is no valid checkpoint.
-    """
+    """Return posterior and manifest of the last round that an interrupted run has made."""
     if not (checkpoint := Checkpoints(folder).latest()):
         raise DataError(f"{folder.path} has no valid checkpoint: the run has made no round")
     with predicting_alone():

@@ -50,12 +50,7 @@ PREDICT = {"classification": "predict", "regression": "predict_numbers"}
 
 @dataclass(frozen=True)
 class Result:
-    """Results in a run's folder, read when they are asked for.
-
-    Attributes:
-        folder: The run's folder.
-        which: Which posterior is meant: see ``load``.
-    """
+    """Results in a run's folder, read when they are needed; ``which`` posterior: see ``load``."""
 
     folder: Path
     which: str = "last"
@@ -108,11 +103,7 @@ class Result:
 
     @property
     def posterior(self) -> Posterior:
-        """The posterior: vectors of means, variances and point parameters.
-
-        Raises:
-            DataError: The run is not over, has no best posterior, or the file is corrupt.
-        """
+        """The posterior: vectors of means, variances and point parameters."""
         return self._posterior[0]
 
     @property
@@ -153,12 +144,6 @@ class Result:
                 to 1.0. Of a run on a table, a data frame with its columns.
             samples: The number M of samples; by default as the run's final evaluation has it,
                 which may be at the posterior's mean (``evaluate-at``).
-
-        Raises:
-            DataError: The images are empty or of another shape, type or range; or the run has not
-                come to its end, or a file of it is missing or corrupt.
-            ConfigurationError: ``samples`` is not at least 1, or this version of bfl does not know
-                the run's model or inference.
         """
         network = self._network
         statistics = self._predicted("classification", images, samples)
@@ -177,13 +162,7 @@ class Result:
     def predict_numbers(
         self, rows: npt.ArrayLike | DataFrame, *, samples: int | None = None
     ) -> Mixtures:
-        """Return the predictive distributions of a run with ``task="regression"``.
-
-        Samples and errors are those of ``predict``.
-
-        Args:
-            rows: A data frame with the run's columns.
-        """
+        """Return the predictive distributions of numbers for a data frame; see ``predict``."""
         found: Mixtures = self._predicted("regression", rows, samples)
         return replace(found, warnings=self._warnings(rows, found))
 
@@ -232,11 +211,6 @@ class Result:
             ``metrics``, as in ``metrics.json``; ``foreign`` and ``corruptions``, as in the files of
             these names (without what is of the time before a closing), empty where not asked for;
             ``data``, ``examples`` and ``samples``.
-
-        Raises:
-            ConfigurationError: There is no such data set or corruption, or ``samples`` is not at
-                least 1.
-            DataError: The images or classes are not those of the run, or as for ``predict``.
         """
         from bfl.api.evaluation import data_in_memory, evaluated, named_data
 
@@ -252,26 +226,18 @@ class Result:
         return evaluated(network, predict, settings, dataset, **asked)
 
     def features(self, images: npt.ArrayLike | DataFrame) -> FloatArray:
-        """Return the last layer's input (N, D), with weights at the posterior's mean.
-
-        Images and errors are those of ``predict``.
-        """
+        """Return the last layer's input (N, D) for images, with weights at the posterior's mean."""
         return self._trained.features(self._inputs(images))
 
     def keras_model(self, draw: int | None = None) -> Any:
         """Return the network as a plain ``tf_keras`` model, with one set of weights.
 
-        It takes pixels (N, H, W, C) of 0 to 255 and gives probabilities (N, C). It is the caller's
-        to keep, and has no uncertainty about its weights: average several draws, or use
-        ``predict``.
+        It takes pixels (N, H, W, C) of 0 to 255 and gives probabilities (N, C). It has no
+        uncertainty about its weights: average several draws, or use ``predict``.
 
         Args:
             draw: None for weights at the posterior's mean; m for the m-th sample of the posterior
                 in the run's final evaluation, counted from 0. Dropout is off.
-
-        Raises:
-            DataError: As for ``predict``.
-            ConfigurationError: As for ``predict``; or ``draw`` is not a whole number from 0.
         """
         if draw is not None and (not isinstance(draw, int) or isinstance(draw, bool) or draw < 0):
             raise ConfigurationError(f"draw is {draw!r}; allowed: None, or a whole number from 0")
@@ -348,10 +314,6 @@ def load(folder: str | os.PathLike[str], posterior: str = "last", *, plugins: st
             ``"latest"``, that of the last round so far, also of a run that was interrupted.
         plugins: The plugins that its network is from, which may run their code here, as in the key
             ``plugins``; without, only those that the user has named in this process.
-
-    Raises:
-        ConfigurationError: ``posterior`` is none of these, or a plugin cannot be loaded.
-        DataError: It is not the folder of a run.
     """
     if posterior not in POSTERIORS:
         raise ConfigurationError(unknown_name("posterior", posterior, POSTERIORS))

@@ -86,13 +86,6 @@ def run(
             keys`` lists them all); those not given have their defaults. A key of several words
             takes a list: ``columns_left_out=["site"]``.
 
-    Raises:
-        ConfigurationError: A key or a value is refused, or another thread makes a run; nothing has
-            been started.
-        DataError: The data are not what their format promises.
-        RunError: The federation could not go on, or ``on_round`` raised an error; its finished
-            rounds are saved.
-
     Example:
         ``bfl.run(strategy="conflation", clients=3, rounds=5).metrics["accuracy"]``
     """
@@ -198,11 +191,6 @@ def study(
     Returns:
         The table: ``lines`` has a row a line; ``results`` has ``frame``, a row a run, and
         ``curves``.
-
-    Raises:
-        ConfigurationError: There is no such study, or a result is not of it.
-        DataError: A result is corrupt.
-        RunError: Runs have failed; the others are made.
     """
     load_plugins(plugins)
     places = [Path(place) for place in results]

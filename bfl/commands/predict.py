@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bfl.api import Predictions, load
+from bfl.api import Predictions, Result, load
 from bfl.api.predictions import save_arrays
 from bfl.api.result import POSTERIORS, PREDICT
 from bfl.archives import ALONE, open_arrays
@@ -37,6 +37,9 @@ from bfl.evaluation.regression import LEVEL, Mixtures
 from bfl.experiments.results.table import metrics_table, print_rows
 from bfl.files import near_path
 from bfl.texts import counted
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 SHOWN = 10
 """The most predictions that are printed."""
@@ -113,47 +116,21 @@ def predict_images(given: argparse.Namespace) -> None:
     check_suffix("--output", output, NPZ, CSV)
     if given.output:  # the default is this command's own file
         check_new(output)
-    # What is wrong with the run's folder is not said of the images.
-    height, width, channels = result.image_shape
-    _ = result.posterior
-    inputs: Any
+    _ = result.posterior  # what is wrong with the run's folder is not said of the images
     files: tuple[str, ...] = ()
-    if table:
-        inputs = read_table(given.data)
-    elif given.data.is_dir() or given.data.suffix.lower() in PICTURES:
-        size = height if height == width else 0
-        reading = replace(Reading.of(result.configuration), size=size, channels=channels)
-        if reading.pixel_range:
-            raise DataError(
-                f"{given.data} is of image files, and {given.folder} was made on measurements "
-                f"({PIXEL_RANGE} {reading.pixel_range}); allowed: {NPZ} or .npy"
-            )
-        files, inputs = read_pictures(given.data, reading)
-        if inputs.dtype.kind == "f":
-            inputs = inputs / 255
-    else:
-        inputs = read_images(given.data, given.array)
+    inputs: Any = read_table(given.data) if table else None
+    if not table:
+        files, inputs = _read_images(given, result)
     try:
         predict = getattr(result, PREDICT[result.task])
         predictions = predict(inputs, samples=given.samples)
     except DataError as error:
         raise DataError(f"{given.data}: {error}") from error
-    from pandas import DataFrame
-
-    # Rows count from 1, as where one is refused; images from 0, as in their array.
     count = len(inputs)
+    # Rows count from 1, as where one is refused; images from 0, as in their array.
     first = {"row": range(1, count + 1)} if table else {"image": files or range(count)}
-    columns = DataFrame({**first, **_columns(predictions)})
-    title = f"Predictions, lower to upper: {LEVEL:.0%}" if BOUNDS[0] in columns else "Predictions"
-    print_rows(columns.head(SHOWN).to_dict("records"), title)
-    if count > SHOWN:
-        print(f"and {count - SHOWN} more")
-    if any(predictions.warnings):
-        unlike = sum(UNLIKE in each for each in predictions.warnings)
-        whole, of = counted(count, *first), sum(map(bool, predictions.warnings))
-        print(f"{of} of {whole} with warnings; {unlike} of {whole} {UNLIKE}")
-    samples = counted(predictions.samples, "sample")
-    print(f"{counted(count, 'prediction')} of {samples}: ", end="")
+    columns = _columns(predictions, first)
+    _print(columns, predictions, *first)
     if output.suffix.lower() == CSV:
         if isinstance(predictions, Predictions):
             for number, name in enumerate(result.class_names):
@@ -184,20 +161,52 @@ def _is_table(given: argparse.Namespace, takes_rows: bool) -> bool:
     return table
 
 
-def _columns(predictions: Predictions | Mixtures) -> dict[str, Sequence[Any] | npt.NDArray[Any]]:
-    columns: dict[str, Sequence[Any] | npt.NDArray[Any]]
+def _columns(predictions: Predictions | Mixtures, first: Mapping[str, Sequence[Any]]) -> DataFrame:
+    from pandas import DataFrame
+
+    columns: dict[str, Any] = dict(first)
     if isinstance(predictions, Predictions):
-        scores = {n: predictions.uncertainty[n] for n in SCORES if n in predictions.uncertainty}
-        columns = {"class": predictions.predicted_names, "probability": predictions.confidence}
-        columns |= scores
+        columns |= {"class": predictions.predicted_names, "probability": predictions.confidence}
+        columns |= {n: predictions.uncertainty[n] for n in SCORES if n in predictions.uncertainty}
     else:
         bounds = dict(zip(BOUNDS, predictions.interval, strict=True))
-        columns = {"mean": predictions.mean, **bounds, "deviation": predictions.deviation}
+        columns |= {"mean": predictions.mean, **bounds, "deviation": predictions.deviation}
     if predictions.familiarity is not None:
         columns["familiarity"] = predictions.familiarity
     if any(predictions.warnings):
         columns["warnings"] = ["; ".join(each) for each in predictions.warnings]
-    return columns
+    return DataFrame(columns)
+
+
+def _print(columns: DataFrame, predictions: Predictions | Mixtures, unit: str) -> None:
+    count = len(columns)
+    title = f"Predictions, lower to upper: {LEVEL:.0%}" if BOUNDS[0] in columns else "Predictions"
+    print_rows(columns.head(SHOWN).to_dict("records"), title)
+    if count > SHOWN:
+        print(f"and {count - SHOWN} more")
+    if any(predictions.warnings):
+        unlike = sum(UNLIKE in each for each in predictions.warnings)
+        whole, unusual = counted(count, unit), sum(map(bool, predictions.warnings))
+        print(f"{unusual} of {whole} with warnings; {unlike} of {whole} {UNLIKE}")
+    samples = counted(predictions.samples, "sample")
+    print(f"{counted(count, 'prediction')} of {samples}: ", end="")
+
+
+def _read_images(
+    given: argparse.Namespace, result: Result
+) -> tuple[tuple[str, ...], npt.NDArray[Any]]:
+    if not given.data.is_dir() and given.data.suffix.lower() not in PICTURES:
+        return (), read_images(given.data, given.array)
+    height, width, channels = result.image_shape
+    size = height if height == width else 0
+    reading = replace(Reading.of(result.configuration), size=size, channels=channels)
+    if reading.pixel_range:
+        raise DataError(
+            f"{given.data} is of image files, and {given.folder} was made on measurements "
+            f"({PIXEL_RANGE} {reading.pixel_range}); allowed: {NPZ} or .npy"
+        )
+    files, images = read_pictures(given.data, reading)
+    return files, images / 255 if images.dtype.kind == "f" else images
 
 
 def read_images(path: Path, array: str = "") -> npt.NDArray[Any]:
@@ -207,6 +216,18 @@ def read_images(path: Path, array: str = "") -> npt.NDArray[Any]:
     if not found.ndim:
         raise DataError(f"{path} holds one number, and no images")
     return found
+
+
+def _chosen(path: Path, names: Sequence[str], wanted: str) -> str:
+    if wanted:
+        if wanted not in names:
+            raise ConfigurationError(f"{path}: --array: {unknown_name('array', wanted, names)}")
+        return wanted
+    found = [name for name in USUAL_NAMES if name in names] or list(names)
+    if len(found) == 1 or (found and found[0] in USUAL_NAMES):
+        return found[0]
+    held = ", ".join(names) or "nothing"
+    raise DataError(f"{path} holds {held}; say by --array which of them are the images")
 
 
 def read_pictures(path: Path, reading: Reading) -> tuple[tuple[str, ...], Images]:
@@ -222,20 +243,7 @@ def read_pictures(path: Path, reading: Reading) -> tuple[tuple[str, ...], Images
     images, damaged = read_files(files, reading, unused)
     for line in unused.notes():
         warnings.warn(line, stacklevel=2)
-    names = tuple(str(each.relative_to(root)) for each in files if each not in damaged)
-    return names, images
-
-
-def _chosen(path: Path, names: Sequence[str], wanted: str) -> str:
-    if wanted:
-        if wanted not in names:
-            raise ConfigurationError(f"{path}: --array: {unknown_name('array', wanted, names)}")
-        return wanted
-    found = [name for name in USUAL_NAMES if name in names] or list(names)
-    if len(found) == 1 or (found and found[0] in USUAL_NAMES):
-        return found[0]
-    held = ", ".join(names) or "nothing"
-    raise DataError(f"{path} holds {held}; say by --array which of them are the images")
+    return tuple(str(each.relative_to(root)) for each in files if each not in damaged), images
 
 
 def add_evaluate_to(evaluate: argparse.ArgumentParser) -> None:

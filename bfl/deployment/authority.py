@@ -43,9 +43,7 @@ class Authority:
     @classmethod
     def create(cls, now: datetime) -> Authority:
         """Return a new authority."""
-        key = new_key()
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bfl federation authority")])
-        return cls(key, _authority_certificate(key, name, now))
+        return cls._signed(new_key(), _name("bfl federation authority"), now)
 
     @classmethod
     def load(cls, folder: Path) -> Authority:
@@ -63,7 +61,19 @@ class Authority:
 
         Clients that hold the earlier certificate accept what it signs, until that ends.
         """
-        return Authority(self.key, _authority_certificate(self.key, self.certificate.subject, now))
+        return Authority._signed(self.key, self.certificate.subject, now)
+
+    @classmethod
+    def _signed(cls, key: ec.EllipticCurvePrivateKey, name: x509.Name, now: datetime) -> Authority:
+        ends = now + timedelta(days=AUTHORITY_DAYS)
+        certificate = (
+            _builder(name, name, key.public_key(), now, ends)
+            # It signs servers, and no further authorities.
+            .add_extension(x509.BasicConstraints(True, 0), True)
+            .add_extension(_usage("key_cert_sign", "crl_sign"), True)
+            .sign(key, hashes.SHA384())
+        )
+        return cls(key, certificate)
 
     def server_certificate(
         self,
@@ -72,21 +82,17 @@ class Authority:
         now: datetime,
         days: int = SERVER_DAYS,
     ) -> x509.Certificate:
-        """Return a server's certificate, for its hosts and loopback; it ends with the authority's.
-
-        Args:
-            days: After which it ends in any case.
-        """
+        """Return a server's certificate for its hosts; it ends with the authority's."""
         ends = min(now + timedelta(days=days), self.certificate.not_valid_after_utc)
-        # The first name in full may be too long for a common name, which nobody looks at.
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bfl federation server")])
         names = dict.fromkeys([*hosts, *LOOPBACK])
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        # The first host in full may be too long for a common name, which nobody looks at.
+        subject = _name("bfl federation server")
         return (
             _builder(subject, self.certificate.subject, public_key, now, ends)
             .add_extension(x509.SubjectAlternativeName(list(map(general_name, names))), False)
             .add_extension(x509.BasicConstraints(False, None), True)
-            .add_extension(_usage(digital_signature=True), True)
+            .add_extension(_usage("digital_signature"), True)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
             .add_extension(issuer, False)
             .sign(self.key, hashes.SHA384())
@@ -117,24 +123,32 @@ def general_name(host: str) -> x509.DNSName | x509.IPAddress:
 def load_certificate(path: Path) -> x509.Certificate:
     """Return the certificate in a PEM file."""
     try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+        return x509.load_pem_x509_certificate(_read(path))
     except ValueError as error:
         raise DataError(f"{path} is not a certificate: {error}") from error
 
 
 def load_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """Return the private key in a PEM file."""
+    """Return the private key in a PEM file, in OpenSSH's format or another."""
+    pem = _read(path)
+    openssh = b"OPENSSH" in pem.partition(b"\n")[0]
+    load = serialization.load_ssh_private_key if openssh else serialization.load_pem_private_key
     try:
-        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+        key = load(pem, None)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise ValueError
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise DataError(
+            f"{path} is not the private key of an elliptic curve without a password"
+        ) from error
+    return key
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, TypeError) as error:
-        raise DataError(f"{path} is not a private key without a password") from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise DataError(f"{path} is not the private key of an elliptic curve")
-    return key
 
 
 def private_pem(
@@ -142,18 +156,6 @@ def private_pem(
 ) -> bytes:
     """Return a private key without a password; Flower reads its nodes' keys as ``OpenSSH``."""
     return key.private_bytes(Encoding.PEM, form, serialization.NoEncryption())
-
-
-def _authority_certificate(
-    key: ec.EllipticCurvePrivateKey, name: x509.Name, now: datetime
-) -> x509.Certificate:
-    return (
-        _builder(name, name, key.public_key(), now, now + timedelta(days=AUTHORITY_DAYS))
-        # It signs servers, and no further authorities.
-        .add_extension(x509.BasicConstraints(True, 0), True)
-        .add_extension(_usage(key_cert_sign=True, crl_sign=True), True)
-        .sign(key, hashes.SHA384())
-    )
 
 
 def _builder(
@@ -175,12 +177,16 @@ def _builder(
     )
 
 
-def _usage(**allowed: bool) -> x509.KeyUsage:
+def _usage(*allowed: str) -> x509.KeyUsage:
     usages = (
         *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
         *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
     )
-    return x509.KeyUsage(**{usage: allowed.get(usage, False) for usage in usages})
+    return x509.KeyUsage(**{usage: usage in allowed for usage in usages})
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
 
 def check_dates(certificate: x509.Certificate, node: str, what: str, now: datetime) -> None:
@@ -202,11 +208,7 @@ def check_server_certificate(
     hosts: Sequence[str],
     now: datetime,
 ) -> None:
-    """Refuse a server's certificate that clients would not accept.
-
-    Args:
-        hosts: The names and addresses by which clients call the server.
-    """
+    """Refuse a server's certificate that clients, who call it by its hosts, would not accept."""
     check_dates(authority, "server", "the authority's certificate", now)
     check_dates(certificate, "server", "the server's certificate", now)
     policy = PolicyBuilder().store(Store([authority])).time(now)

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from bfl.deployment import private_files as names
@@ -23,6 +21,7 @@ from bfl.deployment.authority import (
     Authority,
     check_dates,
     load_certificate,
+    load_private_key,
     new_key,
     private_pem,
 )
@@ -101,13 +100,7 @@ def check_client(folder: Path, now: datetime) -> tuple[Identity, NodeSettings]:
     identity = Identity.read(folder / names.IDENTITY)
     node = f"client {identity.name}"
     check_private(folder / names.CLIENT_KEY, node)
-    try:
-        serialization.load_ssh_private_key((folder / names.CLIENT_KEY).read_bytes(), None)
-    except (ValueError, UnsupportedAlgorithm, TypeError) as error:
-        raise DataError(
-            f"{node}: {folder / names.CLIENT_KEY} is not a private key in OpenSSH's format "
-            "without a password"
-        ) from error
+    load_private_key(folder / names.CLIENT_KEY)
     authority = load_certificate(folder / names.CA)
     check_dates(authority, node, "the authority's certificate", now)
     return identity, NodeSettings.of_client(folder / names.NODE, identity.name)

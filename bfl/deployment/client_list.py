@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 import pydantic
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA384
 from pydantic import AfterValidator, Field
 
-from bfl.deployment.authority import checked_public, openssh_public
+from bfl.deployment.authority import checked_public, load_private_key, openssh_public
 from bfl.deployment.private_files import SERVER
 from bfl.deployment.settings import Table
 from bfl.errors import ConfigurationError, DataError, ProtocolError, unknown_name
@@ -45,11 +45,7 @@ def checked_name(name: str) -> str:
 
 
 class Client(Table):
-    """One client.
-
-    Attributes:
-        public_key: Its public key, one line in OpenSSH's format.
-    """
+    """One client, with its public key in a line of OpenSSH's format."""
 
     name: Annotated[str, AfterValidator(checked_name)]
     partition_id: int
@@ -68,13 +64,7 @@ def _clients(given: Any) -> Any:
 
 
 class ClientList(Table):
-    """The clients of a federation.
-
-    Attributes:
-        num_partitions: The number of clients of a run.
-        clients: Those that are let in, by partition id.
-        revoked: Public keys that are not let in any more.
-    """
+    """The clients that are let in, by partition id, and public keys that are not any more."""
 
     num_partitions: int = Field(ge=1)
     revoked: Annotated[
@@ -149,17 +139,9 @@ class ListedIdentity:
     @classmethod
     def read(cls, key: Path, clients: Path, partition_id: int) -> ListedIdentity:
         """Return the identity by a client's key and its own copy of the list of clients."""
-        try:
-            private = serialization.load_ssh_private_key(key.read_bytes(), None)
-        except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
-            raise ConfigurationError(
-                f"node configuration: signing-key is {key}: not a private key in OpenSSH's format "
-                "without a password"
-            ) from error
+        private = load_private_key(key)
         keys = {each.partition_id: each.public_key for each in ClientList.read(clients).clients}
-        if not isinstance(private, ec.EllipticCurvePrivateKey) or (
-            keys.get(partition_id) != openssh_public(private.public_key())
-        ):
+        if keys.get(partition_id) != openssh_public(private.public_key()):
             raise ConfigurationError(
                 f"node configuration: the list {clients} has another key than {key} for partition "
                 f"{partition_id}, which is this node's"
@@ -210,15 +192,19 @@ def _nodes_of(data: bytes) -> dict[int, Client]:
     return {int(node): Client.parse(table, node) for node, table in from_json(data).items()}
 
 
+def _bound_client(node: int) -> Client | None:
+    place = bound_nodes_file()
+    return read_bound_nodes(place).get(node) if place else None
+
+
 def binding_problem(node: int, partition_id: int) -> str | None:
     """Return why a node may not have the partition that it reports; None: it may.
 
     Only a federation that ``bfl federation`` has made binds partitions to keys.
     """
-    place = bound_nodes_file()
-    if place is None:
+    if not bound_nodes_file():
         return None
-    bound = read_bound_nodes(place).get(node)
+    bound = _bound_client(node)
     if bound is None:
         return "its key is not in the list of clients"
     if bound.partition_id != partition_id:
@@ -237,8 +223,7 @@ def called(node: int) -> str:
 
 def client_name(node: int) -> str:
     """Return the name of the client whose key a node has; empty if nodes are not bound."""
-    place = bound_nodes_file()
-    bound = read_bound_nodes(place).get(node) if place else None
+    bound = _bound_client(node)
     return bound.name if bound else ""
 
 

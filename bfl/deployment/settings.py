@@ -26,55 +26,6 @@ PORT, SUPERLINK_PORT = 8443, 9443
 MADE = "# Made by bfl federation; what it says of others is lost when it is changed by hand.\n\n"
 """Head of the files that tell a client who it is."""
 
-NODE_FILE = """\
-# Settings of this machine; the server does not see this file. Restart the client after a change.
-# Paths are absolute, or below this folder.
-
-# Data of the client's own: all training images in the archive are this client's, and its metrics
-# come from the test images in it. Without it, the client takes its part of the run's data set.
-# dataset = "npz:data.npz"
-
-# Where this machine keeps the archives of named data sets (mnist.npz, ...), and files of
-# plugins; by default data and plugins in this folder, and never where the server says.
-# data-dir = "/data"
-# plugins-dir = "/data/plugins"
-
-# Whether the client reads the archive that a run names by its path, dataset = "npz:PATH". By
-# default it refuses such a run, unless it has data of its own.
-# allow-run-paths = true
-
-# How many CPUs the client computes with; all of them by default.
-# cpus = 2
-
-# How many seconds a task may take (86400, a day): then its process is killed, the server is told
-# that it has failed, and the next task gets a new process.
-# task-timeout = 3600
-
-# The one way in which updates may leave this machine (docs/secure-aggregation.md), and this
-# machine's own copy of the server's clients.toml: masks are exchanged with the clients in it alone.
-# exchange = "masked"
-# clients-list = "clients.toml"
-
-# The greatest share of a masked sum that this client's update may make (1, any): where its weight
-# would be greater, it sends nothing.
-# greatest-weight = 0.5
-
-# The code that this client runs, by the SHA-256 of a run's bundle: it refuses all other. Without
-# it, the client runs whatever the server sends. docs/deployment.md says how to have the hash of
-# code that you have looked at.
-# bundles = ["..."]
-
-# Whether this client sends nothing without noise of its own and does not say how much data it has,
-# whatever the server says (docs/privacy.md). It takes part in no other run.
-# private = true
-
-# The architecture of this client's personal model, in place of what a run's personal-models say.
-# personal-model = "lenet5"
-
-# Whether a run may have this client play a hostile one (attack, attackers), for experiments.
-# allow-attack = true
-"""
-
 
 def checked_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
     """Return host names and addresses, each once."""
@@ -142,13 +93,7 @@ class Table(pydantic.BaseModel):
 
 
 class ServerSettings(Table):
-    """Address of the server and how it is reached.
-
-    Attributes:
-        hosts: The names and addresses by which clients call it, in whose files the first stands.
-        bind: The address on which it listens; empty: by the hosts.
-        superlink_port: The port of Flower's SuperLink, on loopback.
-    """
+    """The hosts by which clients call the server, and where it and its SuperLink listen."""
 
     hosts: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(checked_hosts)]
     bind: str = ""
@@ -171,7 +116,7 @@ class ServerSettings(Table):
 
 
 class Identity(Table):
-    """Identity of a client, and the server that it calls."""
+    """A client, and the server that it calls."""
 
     name: str
     server: Annotated[str, AfterValidator(lambda host: checked_hosts([host])[0])]
@@ -187,7 +132,7 @@ class Identity(Table):
 
 
 class NodeTable(Table):
-    """Settings of a node by which its client's app decides; see ``NODE_FILE``."""
+    """Settings of a node by which its client's app decides; see ``template/node.toml``."""
 
     dataset: str = ""
     data_dir: PathText | None = None
@@ -202,7 +147,7 @@ class NodeTable(Table):
 
 
 class NodeSettings(NodeTable):
-    """Settings that a client's machine alone decides; see ``NODE_FILE``."""
+    """Settings that a client's machine alone decides; see ``template/node.toml``."""
 
     cpus: int = Field(0, ge=0)
     task_timeout: float = Field(86400.0, gt=0.0)
@@ -214,39 +159,33 @@ class NodeSettings(NodeTable):
         """Return the settings in a client's file, with absolute paths; the defaults without it."""
         where, here = f"client {client}", path.parent.resolve()
         read = cls.parse(read_toml(path) if path.exists() else {}, where)
-        plugins_dir = _existing(here, "plugins-dir", read.plugins_dir, where)
-        placed = {
-            "plugins_dir": plugins_dir or str(here / "plugins"),
-            "data_dir": _existing(here, "data-dir", read.data_dir, where) or str(here / "data"),
-            "clients_list": _existing(here, "clients-list", read.clients_list, where, file=True),
-            "dataset": _own_data(read.dataset, here, where, Path(plugins_dir or here / "plugins")),
-        }
-        return read.model_copy(update=placed)
 
+        def existing(key: str, text: str | None, default: str, *, file: bool = False) -> str:
+            if not text:
+                return default
+            found = here / given_path(text, f"{where}: {key}")
+            if not (found.is_file() if file else found.is_dir()):
+                kind, given = "file" if file else "folder", {"dataset": dataset}.get(key, text)
+                raise ConfigurationError(
+                    f"{where}: {key} is {given}, and there is no {kind} {found} on this machine"
+                )
+            return str(found)
 
-def _existing(here: Path, key: str, text: str | None, where: str, *, file: bool = False) -> str:
-    path = here / (text or "")
-    if text and not (path.is_file() if file else path.is_dir()):
-        raise ConfigurationError(
-            f"{where}: {key} is {text}, and there is no {'file' if file else 'folder'} {path} on "
-            "this machine"
-        )
-    return str(path) if text else ""
-
-
-def _own_data(dataset: str, here: Path, where: str, plugins_dir: Path) -> str:
-    kind, colon, name = dataset.partition(":")
-    if not (colon and kind == "npz"):
+        dataset = read.dataset
+        plugins_dir = existing("plugins-dir", read.plugins_dir, str(here / "plugins"))
+        kind, _, name = dataset.partition(":")
+        if kind == "npz" and name:
+            dataset = f"npz:{existing('dataset', name, '', file=True)}"
         # What a file of plugins brings is known in a run that names it, and asked before round 1.
-        if dataset and not any(plugins_dir.glob("*.py")):
+        elif dataset and not any(Path(plugins_dir).glob("*.py")):
             try:
                 validate_dataset(dataset)
             except ConfigurationError as error:
                 raise ConfigurationError(f"{where}: {error}") from error
-        return dataset
-    path = here / given_path(name, f"{where}: dataset")
-    if not path.is_file():
-        raise ConfigurationError(
-            f"{where}: dataset is {dataset}, and there is no file {path} on this machine"
-        )
-    return f"npz:{path}"
+        placed = {
+            "plugins_dir": plugins_dir,
+            "data_dir": existing("data-dir", read.data_dir, str(here / "data")),
+            "clients_list": existing("clients-list", read.clients_list, "", file=True),
+            "dataset": dataset,
+        }
+        return read.model_copy(update=placed)

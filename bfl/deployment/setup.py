@@ -16,9 +16,11 @@ from bfl.deployment import private_files as names
 from bfl.deployment.authority import Authority
 from bfl.deployment.client_list import HEADER, Client, ClientList, checked_name
 from bfl.deployment.private_files import FederationFolder, private_folder, write_private
-from bfl.deployment.settings import MADE, NODE_FILE, Identity, ServerSettings
+from bfl.deployment.settings import MADE, Identity, ServerSettings
 from bfl.errors import ConfigurationError
 from bfl.files import write_atomically
+
+TEMPLATE = Path(__file__).with_name("template")
 
 MOST_CLIENTS = 10_000
 """The most clients of a federation that is made at once: each has a folder with keys of its own."""
@@ -139,7 +141,7 @@ def _add_to_list(
         pem = authority.private_pem(key, PrivateFormat.OpenSSH)
         write_private(place / names.CLIENT_KEY, pem)
     write_atomically(place / names.PUBLIC_KEY, f"{client.public_key}\n".encode())
-    write_atomically(place / names.NODE, NODE_FILE.encode())
+    write_atomically(place / names.NODE, (TEMPLATE / names.NODE).read_bytes())
     _write_service(place, "client", name)
     return listed
 
@@ -160,57 +162,16 @@ def _write_list(folder: FederationFolder, listed: ClientList, settings: ServerSe
         ).write(place / names.IDENTITY, MADE)
 
 
-SCRIPT = """\
-#!/bin/sh
-# Starts {what} of the federation and runs until it is stopped (Ctrl-C). The command bfl must be on
-# PATH. Arguments go to it.
-exec bfl federation {role} "$(dirname "$0")" "$@"
-"""
-
-# A client computes, and TensorFlow compiles: memory is not denied write and execute.
-UNIT = """\
-[Unit]
-Description=bfl federation: {what}
-After=network-online.target time-sync.target
-Wants=network-online.target
-
-[Service]
-Type=exec
-User=bfl
-Group=bfl
-UMask=0077
-StateDirectory=bfl/{place}
-StateDirectoryMode=0700
-Environment=HOME=%S/bfl/{place}
-ExecStart=/opt/bfl/bin/bfl federation {role} /etc/bfl/{place} --state %S/bfl/{place}
-# Flower lets a node in again a minute after its last sign of life.
-Restart=always
-RestartSec=10
-# What is refused before the start is refused again.
-RestartPreventExitStatus=2
-SuccessExitStatus=130 143
-NoNewPrivileges=yes
-ProtectSystem=strict
-ProtectHome=yes
-PrivateTmp=yes
-PrivateDevices={private_devices}
-ProtectKernelTunables=yes
-ProtectControlGroups=yes
-RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
-CapabilityBoundingSet=
-
-[Install]
-WantedBy=multi-user.target
-"""
-
-
 def _write_service(folder: Path, role: str, place: str) -> None:
     """Write start script and unit of the command ``server`` or ``client``, named after a place."""
-    what = "the server" if role == "server" else f"client {place}"
-    script = folder / "start.sh"
-    write_atomically(script, SCRIPT.format(what=what, role=role).encode())
-    script.chmod(0o755)
-    # A client may compute on a GPU.
-    private_devices = "yes" if role == "server" else "no"
-    unit = UNIT.format(what=what, role=role, place=place, private_devices=private_devices)
-    write_atomically(folder / f"bfl-{place}.service", unit.encode())
+    words = {
+        "role": role,
+        "place": place,
+        "what": "the server" if role == "server" else f"client {place}",
+        # A client may compute on a GPU.
+        "private_devices": "yes" if role == "server" else "no",
+    }
+    for name, template in (("start.sh", "start.sh"), (f"bfl-{place}.service", "bfl.service")):
+        text = (TEMPLATE / template).read_text(encoding="utf-8")
+        write_atomically(folder / name, text.format(**words).encode())
+    (folder / "start.sh").chmod(0o755)

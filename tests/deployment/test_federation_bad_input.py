@@ -15,7 +15,7 @@ from bfl.deployment.authority import SERVER_DAYS
 from bfl.deployment.client import check_client, check_clock, node_config
 from bfl.deployment.private_files import FederationFolder
 from bfl.deployment.server import check_server
-from bfl.deployment.settings import NODE_FILE, NodeSettings, ServerSettings
+from bfl.deployment.settings import NodeSettings, ServerSettings
 from bfl.errors import BflError, ConfigurationError, DataError
 from clients.node import Node
 
@@ -140,7 +140,7 @@ def test_data_of_a_plugins_own_source_are_looked_for_in_a_run(federation: Federa
 
 
 def test_the_file_that_the_setup_writes_names_every_setting() -> None:
-    named = re.findall(r"^# ([a-z-]+) = ", NODE_FILE, re.MULTILINE)
+    named = re.findall(r"^# ([a-z-]+) = ", (setup.TEMPLATE / "node.toml").read_text(), re.MULTILINE)
     assert sorted(named) == sorted(NodeSettings.keys())
 
 
