@@ -89,7 +89,9 @@ def main(arguments: list[str] | None) -> None:
             for number in range(given.clients):
                 place = made.client(f"client-{number}")
                 processes.start(place.name, place / "start.sh")
-            start_run(argparse.Namespace(**vars(given), folder=made.server, state=None))
+            start_run(
+                argparse.Namespace(**vars(given), folder=made.server, state=None, baselines="")
+            )
 
 
 if __name__ == "__main__":

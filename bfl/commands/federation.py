@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -27,16 +28,27 @@ from bfl.errors import ConfigurationError, RunError
 from bfl.texts import read_text
 
 STATE = "state"
+Run = Callable[[argparse.Namespace], None]
 TO_THE_SERVER = "if the server is elsewhere, it needs {}, and sees it within seconds"
 
 
 def add_to(federation: argparse.ArgumentParser) -> None:
     """Add the commands of ``bfl federation``."""
     parts = federation.add_subparsers(dest="part", required=True)
-    init = parts.add_parser(
-        "init", help="make an authority, the server's certificate, and a key pair for each client"
+
+    def command(name: str, run: Run, text: str, folder: str) -> argparse.ArgumentParser:
+        added = parts.add_parser(name, help=text)
+        added.add_argument("folder", type=path_argument, metavar="DIR", help=folder)
+        added.set_defaults(run=run)
+        return added
+
+    ours = "the federation's folder"
+    init = command(
+        "init",
+        make,
+        "make an authority, the server's certificate, and a key pair for each client",
+        "a new folder",
     )
-    init.add_argument("folder", type=path_argument, metavar="DIR", help="a new folder")
     init.add_argument(
         "--host",
         action="append",
@@ -53,9 +65,7 @@ def add_to(federation: argparse.ArgumentParser) -> None:
     init.add_argument(
         "--superlink-port", type=int, help="the SuperLink's port, on loopback (default: 9443)"
     )
-    init.set_defaults(run=make)
-
-    add = parts.add_parser("add-client", help="add a client")
+    add = command("add-client", add_client, "add a client", ours)
     add.add_argument(
         "--partition", type=int, metavar="P", help="its partition (default: the first free one)"
     )
@@ -66,49 +76,36 @@ def add_to(federation: argparse.ArgumentParser) -> None:
         help="a key that the client has made itself (ssh-keygen -t ecdsa -b 384), so that the "
         "private one never leaves its machine",
     )
-    add.set_defaults(run=add_client)
-    revoke = parts.add_parser("revoke-client", help="revoke a client's key for ever")
+    revoke = command("revoke-client", revoke_client, "revoke a client's key for ever", ours)
     for each in (add, revoke):
-        each.add_argument(
-            "folder", type=path_argument, metavar="DIR", help="the federation's folder"
-        )
         each.add_argument("name", metavar="NAME", help="the client's name")
-    revoke.set_defaults(run=revoke_client)
-    renew = parts.add_parser("renew", help="make the server's certificate anew, for the same key")
-    renew.add_argument("folder", type=path_argument, metavar="DIR", help="the federation's folder")
+    renew = command(
+        "renew", renew_certificate, "make the server's certificate anew, for the same key", ours
+    )
     renew.add_argument(
         "--host", action="append", default=[], metavar="NAME", help="other hosts than before"
     )
-    renew.set_defaults(run=renew_certificate)
-
-    for name, run, what in (
-        ("server", serve, "run the server, until Ctrl-C"),
-        ("client", join, "run a client, until Ctrl-C"),
-    ):
-        process = parts.add_parser(name, help=what)
-        process.add_argument("folder", type=path_argument, help=f"the {name}'s folder")
-        process.add_argument(
-            "--state",
-            type=path_argument,
-            metavar="DIR",
-            help=f"where Flower's state is kept (default: {STATE} in the folder)",
-        )
-        process.set_defaults(run=run)
-    started = parts.add_parser("run", help="start a run on the server's machine, and follow it")
-    started.add_argument("folder", type=path_argument, help="the folder of a server that runs")
-    started.add_argument("--state", type=path_argument, metavar="DIR", help="as the server's")
-    add_run_config_to(started, "key=value pairs or a TOML file, as for bfl run; repeatable")
-    started.add_argument(
+    server = command("server", serve, "run the server, until Ctrl-C", "the server's folder")
+    client = command("client", join, "run a client, until Ctrl-C", "the client's folder")
+    start = command(
+        "run",
+        start_run,
+        "start a run on the server's machine, and follow it",
+        "the folder of a server that runs",
+    )
+    for each in (server, client, start):
+        text = f"where Flower's state is kept (default: {STATE} in the folder)"
+        each.add_argument("--state", type=path_argument, metavar="DIR", help=text)
+    add_run_config_to(start, "key=value pairs or a TOML file, as for bfl run; repeatable")
+    start.add_argument(
         "--baselines", default="", metavar="local", help="make each client's own model beside it"
     )
-    started.set_defaults(run=start_run)
-    check = parts.add_parser("check", help="check the folder of the server or of a client")
-    check.add_argument("folder", type=path_argument)
+    check = command(
+        "check", check_folder, "check the folder of the server or of a client", "the folder"
+    )
     add_run_config_to(check, "the run's, whose keys say how a client's own data are read")
-    check.set_defaults(run=check_folder)
-    proxy = parts.add_parser("proxy", help="the server's door alone; `server` starts it")
-    proxy.add_argument("folder", type=path_argument, help="the server's folder")
-    proxy.set_defaults(run=serve_proxy)
+    text = "the server's door alone; `server` starts it"
+    command("proxy", serve_proxy, text, "the server's folder")
 
 
 def make(given: argparse.Namespace) -> None:

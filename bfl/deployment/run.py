@@ -85,7 +85,9 @@ def follow_run(
             for line in process.stdout or ():
                 print(line, end="", flush=True)
                 spoke()
-                if match := STARTED.search(line):
+                if started.is_set():  # the server's own lines say what it is doing
+                    doing("")
+                elif match := STARTED.search(line):
                     found = match[1]
                     doing("the server starts a process for the run, and asks the clients")
                     started.set()

@@ -23,6 +23,9 @@ from bfl.registry import STRICT, kebab
 EVERY_ADDRESS, EVERY_ADDRESS_6 = "0.0.0.0", "::"  # which takes IPv4 as well
 PORT, SUPERLINK_PORT = 8443, 9443
 
+OF_PATHS = {"npz": "file", "table": "file or folder", "folder": "folder"}
+"""Data of a client's own, below its folder or by an absolute path, and what each has to be."""
+
 MADE = "# Made by bfl federation; what it says of others is lost when it is changed by hand.\n\n"
 """Head of the files that tell a client who it is."""
 
@@ -160,12 +163,13 @@ class NodeSettings(NodeTable):
         where, here = f"client {client}", path.parent.resolve()
         read = cls.parse(read_toml(path) if path.exists() else {}, where)
 
-        def existing(key: str, text: str | None, default: str, *, file: bool = False) -> str:
+        def existing(key: str, text: str | None, default: str, kind: str = "folder") -> str:
             if not text:
                 return default
             found = here / given_path(text, f"{where}: {key}")
-            if not (found.is_file() if file else found.is_dir()):
-                kind, given = "file" if file else "folder", {"dataset": dataset}.get(key, text)
+            there = {"folder": found.is_dir, "file": found.is_file}.get(kind, found.exists)
+            if not there():
+                given = dataset if key == "dataset" else text
                 raise ConfigurationError(
                     f"{where}: {key} is {given}, and there is no {kind} {found} on this machine"
                 )
@@ -174,8 +178,8 @@ class NodeSettings(NodeTable):
         dataset = read.dataset
         plugins_dir = existing("plugins-dir", read.plugins_dir, str(here / "plugins"))
         kind, _, name = dataset.partition(":")
-        if kind == "npz" and name:
-            dataset = f"npz:{existing('dataset', name, '', file=True)}"
+        if name and kind in OF_PATHS:
+            dataset = f"{kind}:{existing('dataset', name, '', OF_PATHS[kind])}"
         # What a file of plugins brings is known in a run that names it, and asked before round 1.
         elif dataset and not any(Path(plugins_dir).glob("*.py")):
             try:
@@ -185,7 +189,7 @@ class NodeSettings(NodeTable):
         placed = {
             "plugins_dir": plugins_dir,
             "data_dir": existing("data-dir", read.data_dir, str(here / "data")),
-            "clients_list": existing("clients-list", read.clients_list, "", file=True),
+            "clients_list": existing("clients-list", read.clients_list, "", "file"),
             "dataset": dataset,
         }
         return read.model_copy(update=placed)

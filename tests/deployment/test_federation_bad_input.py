@@ -139,6 +139,13 @@ def test_data_of_a_plugins_own_source_are_looked_for_in_a_run(federation: Federa
     assert check_client(place, NOW)[1].dataset == "my-source:site"
 
 
+def test_a_clients_own_data_lie_below_its_folder(federation: FederationFolder) -> None:
+    place = federation.client("client-0")
+    (place / "rows.csv").write_text("a,target\n1,x\n2,y\n")
+    (place / "node.toml").write_text('dataset = "table:rows.csv"\n')
+    assert check_client(place, NOW)[1].dataset == f"table:{(place / 'rows.csv').resolve()}"
+
+
 def test_the_file_that_the_setup_writes_names_every_setting() -> None:
     named = re.findall(r"^# ([a-z-]+) = ", (setup.TEMPLATE / "node.toml").read_text(), re.MULTILINE)
     assert sorted(named) == sorted(NodeSettings.keys())
