@@ -120,33 +120,29 @@ def _conflicts(choices: Sequence[Choice]) -> Iterator[str]:
     yield from wrong
     for choice in () if wrong else choices:
         for name in sorted(choice.requires):
-            key, what, how = PROPERTIES[name]
-            others = [other for other in choices if other.key == key]
+            others = [other for other in choices if other.key == PROPERTIES[name].key]
             if others and not any(name in other.has for other in others):
                 names = " and ".join(other.description for other in others)
                 yield (
-                    f"{choice.description} needs {what}, which {names} does not give; allowed: "
-                    f"{how or _parts_with(name, key) or _default_of(key)}"
+                    f"{choice.description} needs {PROPERTIES[name].what}, which {names} does not "
+                    f"give; allowed: {_allowed(name, needed=True)}"
                 )
         for name in sorted(choice.excludes):
-            key, what, how = PROPERTIES[name]
             for other in (other for other in choices if name in other.has):
                 yield (
-                    f"{choice.description} goes with no {what}, which {other.description} makes; "
-                    f"allowed: {how or _default_of(key)}"
+                    f"{choice.description} goes with no {PROPERTIES[name].what}, which "
+                    f"{other.description} makes; allowed: {_allowed(name, needed=False)}"
                 )
 
 
-def _parts_with(name: str, key: str) -> str:
-    parts = [part() for kind in SLOTS if kind.key == key for part in kind.registry.classes()]
+def _allowed(name: str, *, needed: bool) -> str:
+    """Return what is allowed where a property is needed, or where it is excluded."""
+    key, _, how = PROPERTIES[name]
+    kinds = [kind for kind in SLOTS if kind.key == key]
+    parts = [part() for kind in kinds for part in kind.registry.classes()] if needed else []
     having = ", ".join(part.name for part in parts if name in part.has())
-    return f"{key} {having}" if having else ""
-
-
-def _default_of(key: str) -> str:
-    words = {kind.key: kind.default for kind in SLOTS}
-    default = words.get(key) or Keys.model_fields[key.replace("-", "_")].default
-    return f"{key}={json.dumps(default)}"
+    default = kinds[0].default if kinds else Keys.model_fields[key.replace("-", "_")].default
+    return how or (f"{key} {having}" if having else f"{key}={json.dumps(default)}")
 
 
 @lru_cache(maxsize=1)
