@@ -18,7 +18,7 @@ from bfl.experiments.run.evaluator import Evaluator
 
 KEYS: dict[str, Any] = {
     "backend": "serial",
-    "model": "resnet8",
+    "model": "mlp",
     "inference": "deterministic",
     "strategy": "fedavg",
     "clients": 3,

@@ -26,7 +26,7 @@ from strategies.application.data import divide
 from strategies.federation import Federation
 
 VALUES: dict[str, Any] = {
-    "model": "resnet8",
+    "model": "mlp",
     "inference": "deterministic",
     "strategy": "fedavg",
     "train-examples": 400,
@@ -177,6 +177,7 @@ def test_the_density_sees_every_stage(tmp_path: Path) -> None:
         VALUES,
         3,
         tmp_path / "run",
+        model="resnet8",
         exchange="masked",
         train_examples=len(data.train_images),
         rounds=1,
