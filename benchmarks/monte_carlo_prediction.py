@@ -24,7 +24,7 @@ from measuring import (
     row,
 )
 
-from bfl.engine.resources import cpus_of_this_process
+from bfl.engine.processes import cpus_of_this_process
 from bfl.evaluation.prediction.monte_carlo import Predictor
 from bfl.keras import configure, keras, tf, tfp
 from bfl.learning.inferences import Flipout, Layers

@@ -108,7 +108,7 @@ def server_step(images: int, epochs: int) -> dict[str, dict[str, float]]:
 
 def time_cell(images: int, epochs: int, threads: int) -> dict[str, Any]:
     """Return the parts of a ConvNet's step, traced before, as a run's server computes it."""
-    from bfl.engine.resources import cpus_of_this_process
+    from bfl.engine.processes import cpus_of_this_process
     from bfl.keras import configure
 
     configure(threads, cpus_of_this_process())

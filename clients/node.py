@@ -17,7 +17,7 @@ from bfl.configuration.keys import Keys
 from bfl.data.datasets import Reading, dataset_reads_path
 from bfl.deployment.client_list import ListedIdentity
 from bfl.deployment.settings import NodeTable, PathText
-from bfl.engine.resources import in_simulation
+from bfl.engine.processes import in_simulation
 from bfl.errors import ConfigurationError, public
 from bfl.federation.secure_aggregation.keys import Identity, Unsigned
 from bfl.registry import STRICT

@@ -18,7 +18,7 @@ from flwr.app import Context, Error, Message
 
 from bfl.configuration import Configuration, resolve
 from bfl.engine.flower import CLIENT_RAISED
-from bfl.engine.resources import cpus_of_this_process, in_ray_actor, in_simulation
+from bfl.engine.processes import cpus_of_this_process, in_ray_actor, in_simulation
 from bfl.errors import BflError, ConfigurationError, LostStateError, public
 from bfl.federation.wire import RUN_CANNOT_GO_ON, TrainTask
 from bfl.plugins import Plugin, load_plugins, named_plugins

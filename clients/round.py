@@ -18,7 +18,7 @@ from bfl import randomness
 from bfl.archives import add_prefix, strip_prefix
 from bfl.configuration import Configuration
 from bfl.configuration.configuration import says_nothing_measured
-from bfl.engine.resources import resident_memory
+from bfl.engine.processes import resident_memory
 from bfl.errors import ConfigurationError, public
 from bfl.experiments.run.network import trainer_for
 from bfl.federation import client_metrics as names

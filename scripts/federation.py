@@ -31,7 +31,7 @@ from bfl.deployment import setup
 from bfl.deployment.private_files import FederationFolder
 from bfl.deployment.processes import Processes, flower_environment
 from bfl.deployment.settings import ServerSettings
-from bfl.engine.resources import cpus_of_this_process
+from bfl.engine.processes import cpus_of_this_process
 
 
 def free_ports(count: int) -> list[int]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bfl.closing import Closed
-from bfl.engine.resources import cpus_of_this_process
+from bfl.engine.processes import cpus_of_this_process
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.run_folder import RunFolder

@@ -1,18 +1,65 @@
-"""The processes that this one has started, directly or not, and their end."""
+"""CPUs, memory and environment of this process, and the processes that it has started."""
 
 from __future__ import annotations
 
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import psutil
 
+from bfl.cpus import available_cpus
+
 WITH_PARENT = Path(__file__).with_name("with_parent.py")
+
+
+def cpus_of_this_process() -> int:
+    """Return how many CPUs this process may use, at least 1.
+
+    A Ray actor has its share; other processes BFL_CPUS, or all that the system gives them.
+    """
+    if in_ray_actor():
+        context = sys.modules["ray"].get_runtime_context()
+        # An actor with less than one CPU still computes with one thread.
+        return max(1, int(context.get_assigned_resources().get("CPU", 0.0)))
+    return max(1, int(float(os.environ.get("BFL_CPUS") or 0) or available_cpus()))
+
+
+def in_ray_actor() -> bool:
+    """Return whether this process is one of Ray's workers."""
+    ray = sys.modules.get("ray")  # a Ray worker has imported it
+    if ray is None or not ray.is_initialized():
+        return False
+    return bool(ray.get_runtime_context().worker.mode == ray.WORKER_MODE)
+
+
+def in_simulation(node_config: Mapping[str, Any]) -> bool:
+    """Return whether the node that this process plays is simulated, by Ray or the serial engine."""
+    return node_config.get("simulation") is True or in_ray_actor()
+
+
+@contextmanager
+def environment_with(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of this process's environment meanwhile."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def resident_memory() -> float:
+    """Return the memory that this process holds at the moment, in MB."""
+    return float(psutil.Process().memory_info().rss) / 1e6
 
 
 def with_parent(*words: str | Path) -> list[str]:

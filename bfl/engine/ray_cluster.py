@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from bfl.engine.resources import environment_with
+from bfl.engine.processes import environment_with
 from bfl.errors import ConfigurationError, RunError
 
 NUMBERS = {"num_cpus": "CPU", "num_gpus": "GPU"}

@@ -17,7 +17,7 @@ from bfl.aggregation.server import Server
 from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import ServerData
-from bfl.engine.resources import cpus_of_this_process
+from bfl.engine.processes import cpus_of_this_process
 from bfl.errors import ConfigurationError, NotFiniteError, RunError
 from bfl.evaluation.evaluated_ensemble import EvaluatedEnsemble, evaluate_ensemble
 from bfl.evaluation.uncertainty import check_measures

@@ -13,7 +13,7 @@ from bfl.activity import doing
 from bfl.aggregation import precision_spread
 from bfl.closing.base import Known, schedule
 from bfl.configuration import Configuration
-from bfl.engine.resources import resident_memory
+from bfl.engine.processes import resident_memory
 from bfl.engine.run import run_of
 from bfl.errors import LostStateError, NotFiniteError, RunError
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE

@@ -14,7 +14,7 @@ from flwr.app import Context, Message, RecordDict
 
 from bfl.configuration import resolve
 from bfl.engine.flower import new_run
-from bfl.engine.resources import cpus_of_this_process
+from bfl.engine.processes import cpus_of_this_process
 from bfl.errors import (
     BflError,
     ConfigurationError,

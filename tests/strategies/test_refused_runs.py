@@ -12,7 +12,7 @@ from small_federation import make_app, make_grid
 import bfl.keras
 from bfl.configuration import resolve
 from bfl.data.datasets import Dataset, load_dataset
-from bfl.engine.resources import cpus_of_this_process
+from bfl.engine.processes import cpus_of_this_process
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoint

@@ -19,7 +19,7 @@ from bfl.configuration.messages import unknown_key
 from bfl.configuration.pairs import format_pairs, parse_pairs
 from bfl.configuration.sources import flatten, read_toml
 from bfl.engine.flower import new_context, new_run
-from bfl.engine.resources import cpus_of_this_process, environment_with
+from bfl.engine.processes import cpus_of_this_process, environment_with
 from bfl.engine.run import EngineRun
 from bfl.errors import ConfigurationError
 from bfl.plugins import load_plugins, named_plugins
