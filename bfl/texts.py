@@ -31,10 +31,6 @@ _LONG_WORD = re.compile(rf"\S{{{MOST_OF_A_WORD + 1},}}")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _AT_LINE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
-_PART = r"""(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
-_MANY_DOTS = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MOST_LEVELS}}}")
-"""A key in TOML of too many levels: what reads it takes time in the square of them."""
-
 
 def printable(text: str) -> str:
     r"""Return a text of somebody else's for a terminal: what is not printable as its escape.
@@ -134,8 +130,6 @@ def from_json(text: str | bytes | bytearray) -> Any:
 def _parsed(parse: Callable[[str], Any], given: str | bytes | bytearray) -> Any:
     text = given if isinstance(given, str) else decoded(bytes(given))
     try:
-        if parse is tomllib.loads and _MANY_DOTS.search(text):
-            raise ValueError(_TOO_DEEP)
         value = parse(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"line {error.lineno}: not JSON: {error.msg}") from error
