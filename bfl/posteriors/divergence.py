@@ -44,13 +44,6 @@ class Divergence(NamedTuple):
     resolution: float
 
 
-class Divergences(NamedTuple):
-    """The same of all pairs, (K, K) each."""
-
-    values: Array
-    resolutions: Array
-
-
 def divergence(q_mean: Vector, q_var: Vector, p_mean: Vector, p_var: Vector) -> Divergence:
     """Return KL[q ‖ p] of two diagonal Gaussians, vectors (D,), and its resolution."""
     value = magnitude = 0.0
@@ -66,7 +59,9 @@ def divergence(q_mean: Vector, q_var: Vector, p_mean: Vector, p_var: Vector) -> 
     return Divergence(max(value, 0.0), ROUNDING * magnitude)
 
 
-def pairwise_divergences(means: Sequence[Vector], variances: Sequence[Vector]) -> Divergences:
+def pairwise_divergences(
+    means: Sequence[Vector], variances: Sequence[Vector]
+) -> tuple[Array, Array]:
     """Return KL[q_k ‖ q_j] of all pairs at row k and column j, and their resolutions.
 
     With centred means, (μ_k − μ_j)²/σ_j² expands into three terms, and each of them is a product of
@@ -98,10 +93,9 @@ def pairwise_divergences(means: Sequence[Vector], variances: Sequence[Vector]) -
     resolutions = 0.5 * ROUNDING * magnitude
     for k, j in np.argwhere(values <= LEAST_RESOLVED * resolutions):
         if k != j:
-            values[k, j], resolutions[k, j] = divergence(
-                means[k], variances[k], means[j], variances[j]
-            )
-    return Divergences(values, resolutions)
+            pair = divergence(means[k], variances[k], means[j], variances[j])
+            values[k, j], resolutions[k, j] = pair
+    return values, resolutions
 
 
 def _blocks(vectors: Sequence[Vector], width: int) -> Iterator[slice]:

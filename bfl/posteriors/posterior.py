@@ -25,9 +25,7 @@ class Posterior:
     the weights of deterministic and Monte Carlo dropout networks, where D is 0.
 
     Attributes:
-        mean: (D,).
         variance: (D,), the squared standard deviations.
-        point: (P,).
     """
 
     mean: Vector

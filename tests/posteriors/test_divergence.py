@@ -20,7 +20,7 @@ def kullback_leibler(*vectors: npt.NDArray[Any]) -> float:
 
 
 def pairwise_kullback_leibler(means: list[Array], variances: list[Array]) -> Array:
-    return d.pairwise_divergences(means, variances).values
+    return d.pairwise_divergences(means, variances)[0]
 
 
 def brute_force(qm: Array, qv: Array, pm: Array, pv: Array) -> float:
