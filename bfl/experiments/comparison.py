@@ -186,8 +186,7 @@ def chosen_runs(paths: Sequence[Path]) -> list[ListedRun]:
 LIKELIHOOD = "negative-log-likelihood"
 BY = "predictive-entropy"
 FEW_ROUNDS = 30
-CHARACTERS = 90
-"""The most characters in a line of the legend."""
+CHARACTERS = 90  # the most characters in a line of the legend
 
 
 def curves_of(curves: pd.DataFrame) -> list[Mapping[Any, float]]:

@@ -32,11 +32,8 @@ from bfl.federation.client_metrics import (
     TRAIN_STEPS,
 )
 
-CLIENTS = "clients-"
-"""Prefix of the names of means over the clients."""
-
-IMPOSSIBLE = "impossible-"
-"""Prefix of the names of impossible numbers that clients reported."""
+CLIENTS = "clients-"  # prefix of the names of means over the clients
+IMPOSSIBLE = "impossible-"  # prefix of the names of impossible numbers that clients reported
 
 CLIENTS_LEFT_OUT = "clients-left-out"
 """The entry of a round's record with a ``{"client", "name", "reason"}`` for each selected client

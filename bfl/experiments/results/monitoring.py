@@ -19,8 +19,7 @@ from bfl.experiments.results.run_folder import BEST_POSTERIOR, DATA, RunFolder
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 
-VALIDATION = "validation-"
-"""Prefix of the names of metrics on the server's own images."""
+VALIDATION = "validation-"  # prefix of the names of metrics on the server's own images
 
 
 @dataclass(frozen=True)

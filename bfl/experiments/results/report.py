@@ -58,8 +58,7 @@ SECTIONS = {
 
 NLL, ECE, ACCURACY = "negative-log-likelihood", "expected-calibration-error", "accuracy"
 COVERAGE, RANKED = "interval-coverage", "continuous-ranked-probability-score"
-NAMES = {ERROR: "RMSE", NLL: "NLL (nats)", ECE: "ECE", RANKED: "CRPS"}
-"""Names of metrics on cards."""
+NAMES = {ERROR: "RMSE", NLL: "NLL (nats)", ECE: "ECE", RANKED: "CRPS"}  # names of metrics on cards
 
 
 @dataclass(frozen=True)

@@ -88,14 +88,12 @@ and written last."""
 FILES_OF_A_BEGUN_RUN = (CONFIG, ROUNDS, BEST_POSTERIOR, METRICS, PREDICTIONS, CLOSING, POSTERIOR)
 """Files that show that a run has begun; ``run.json`` is written before that."""
 
-PER_CLIENT = "per-client"
-"""The key of a round's line that has one entry for each client."""
+PER_CLIENT = "per-client"  # the key of a round's line that has one entry for each client
 
 DEVIATIONS = "deviation-by-layer"
 """The key of a round's line with a standard deviation of each layer of Gaussian parameters."""
 
-FINAL_EVALUATION = "final evaluation"
-"""Prefix of warnings about the final posterior."""
+FINAL_EVALUATION = "final evaluation"  # prefix of warnings about the final posterior
 
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 

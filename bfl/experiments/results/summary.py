@@ -38,9 +38,7 @@ from bfl.posteriors import Manifest, Posterior
 Numbers = npt.NDArray[np.float64]
 
 Curves = Mapping[str, Mapping[str, RetentionCurve]]  # by metric and uncertainty
-
-RANDOM = "random"
-"""Name of the random order among the uncertainties of ``run.json:retention``."""
+RANDOM = "random"  # name of the random order among the uncertainties of ``run.json:retention``
 
 # Percents are precise enough for a figure and small enough for a text file. The exact curve has a
 # point for each example, and can be computed from predictions.npz.
@@ -189,9 +187,7 @@ def _on_grid(curves: Curves) -> dict[str, Any]:
 BY = "predictive-entropy"
 """The uncertainty by which images are chosen: aleatoric and epistemic together."""
 
-EXAMPLE = "example-"
-"""Prefix of the arrays of these images in ``predictions.npz``."""
-
+EXAMPLE = "example-"  # prefix of the arrays of these images in ``predictions.npz``
 MOST = 8  # images of each kind
 
 
@@ -248,22 +244,16 @@ def read_examples(folder: RunFolder) -> tuple[Examples, Examples]:
 METRICS = ("accuracy", "negative-log-likelihood", "expected-calibration-error")
 """The metrics of corrupted images."""
 
-CORRUPTED = "corrupted-"
-"""The prefix of numbers of logits of corrupted images that are not finite."""
-
-BEFORE_CLOSING = "before-closing-"
-"""The prefix of metrics of the posterior without its closing."""
-
-OF_FOREIGN = "ood-"
-"""The prefix of metrics of foreign images."""
+CORRUPTED = "corrupted-"  # the prefix of numbers of logits of corrupted images that are not finite
+BEFORE_CLOSING = "before-closing-"  # the prefix of metrics of the posterior without its closing
+OF_FOREIGN = "ood-"  # the prefix of metrics of foreign images
 
 QUANTILES = np.linspace(0.0, 1.0, 201)
 
 Shown = Mapping[str, Predictions]
 """Predictions for the same images, by the prefix of their uncertainties' names."""
 
-ShownForeign = tuple[ForeignImages, Shown]
-"""Foreign images, and the predictions for them."""
+ShownForeign = tuple[ForeignImages, Shown]  # foreign images, and the predictions for them
 
 
 def predicted_by_strength(

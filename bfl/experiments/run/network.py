@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from bfl.learning.training.trainer import LocalTrainer
 
 
-FORMAT = 1
-"""The version of the file's format."""
+FORMAT = 1  # the version of the file's format
 
 SCALING = {"divide-by": 127.5, "subtract": 1.0}
 """Scaling of pixels in [0, 255] by ``normalized_images`` of ``networks.network``."""

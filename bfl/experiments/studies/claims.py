@@ -47,14 +47,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
 
-LEVEL = 0.05
-"""The family-wise error rate of a study's claims."""
+LEVEL = 0.05  # the family-wise error rate of a study's claims
 
 MOST_FLIPS = 2**17
 """The most sign flips of a test; with more seeds, so many are drawn with a fixed seed."""
 
-CONFIDENCE = 0.95
-"""The confidence level of a difference's interval."""
+CONFIDENCE = 0.95  # the confidence level of a difference's interval
 
 VERDICTS = {"found": 0, "contradicted": 1, "open": 6}
 """The verdicts, with the index of their colour in a forest plot."""

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as MatplotlibFigure
 
-MARKERS = ("o", "s", "D", "^", "v", "P")
-"""Markers of different numbers in one panel."""
+MARKERS = ("o", "s", "D", "^", "v", "P")  # markers of different numbers in one panel
 
 UNITS = {
     "accuracy": "%",

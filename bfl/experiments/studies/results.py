@@ -38,8 +38,7 @@ from bfl.texts import from_toml
 if TYPE_CHECKING:
     import pandas as pd
 
-OUTPUT = "runs"
-"""The default parent of studies' folders."""
+OUTPUT = "runs"  # the default parent of studies' folders
 
 RESULTS = Path("docs") / "results"
 """The folder in which a checkout keeps the results of its studies."""
@@ -48,14 +47,12 @@ NO_RESULTS = "none"
 """The value in place of a folder that excludes results from outside the study's folder."""
 
 STUDY_TOML, PUBLISHED, RUNS, CURVES = "study.toml", "published.csv", "runs.csv", "curves.csv"
-GIVEN = "given-by-study.toml"
-"""The file of a run's folder with the keys that the study has set."""
+GIVEN = "given-by-study.toml"  # the file of a run's folder with the keys that the study has set
 
 COMMIT, CHANGED, NOT_FOUND = "git-commit", "git-changed", "git-not-found"
 """Columns of a run's origin: its commit, uncommitted changes, a commit that no history contains."""
 
-LOST = ("failures", "refused")
-"""Counts in a round's record of sampled clients that were not pooled."""
+LOST = ("failures", "refused")  # counts in a round's record of sampled clients that were not pooled
 
 VERSIONS = ("bfl", *PACKAGES, "processor", "vector-instructions", COMMIT)
 ORIGIN = (*VERSIONS, CHANGED, NOT_FOUND, STARTED, ENDED)
@@ -73,8 +70,7 @@ NO_METRICS = (IMAGES, "seconds", *LOST)
 PERCENTS = range(5, 101, 5)
 """The shares of the examples at which curves keep the accuracy of the least uncertain."""
 
-OF_CURVES = ["run", "round", "metric", "value"]
-"""The columns of ``curves.csv``."""
+OF_CURVES = ["run", "round", "metric", "value"]  # the columns of ``curves.csv``
 
 LOG, FAILED = "log.txt", "failed"
 """The output of a run; the last line says how the last process has failed, if it has."""

@@ -53,8 +53,7 @@ COMMAND = (sys.executable, "-c", "from bfl.commands.entry import bfl; raise Syst
 SHOWN = {"accuracy": "accuracy", ERROR: "RMSE", "negative-log-likelihood": "NLL"}
 """The metrics of a finished run that are printed, with their labels."""
 
-PATIENCE = 20.0
-"""Seconds that an interrupted run has to save what it has."""
+PATIENCE = 20.0  # seconds that an interrupted run has to save what it has
 
 
 def make_study(

@@ -38,11 +38,8 @@ from bfl.texts import decoded, few
 SEED, SEEDS = "seed", "seeds"
 """The axis over which tables and figures take means and spreads, and its name in a scale."""
 
-ROW = "row"
-"""The label column of rows whose label is a string."""
-
-MOST_RUNS = 100_000
-"""The most runs of a study, and values of an axis."""
+ROW = "row"  # the label column of rows whose label is a string
+MOST_RUNS = 100_000  # the most runs of a study, and values of an axis
 
 GIVEN_BY_THE_RUNNER = ("name", "output-dir", "resume", "data-dir")
 """Keys of a run's place, which the study's folder and the machine decide."""
@@ -52,8 +49,7 @@ EXAMPLES = ("train-examples", "test-examples")
 REDUCIBLE = ("rounds", "local-epochs", "mc-samples", "evaluate-mc-samples", *EXAMPLES, SEEDS)
 """Names that a scale has: configuration keys, and the number of seeds."""
 
-Key = tuple[tuple[str, str], ...]
-"""The labels of a line by column, sorted by column."""
+Key = tuple[tuple[str, str], ...]  # the labels of a line by column, sorted by column
 
 Number = tuple[float | None, float | None]
 """A published number and its spread; None where there is none."""

@@ -28,14 +28,9 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#33
 DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 
 INK, FAINT, GRID = "#333333", "#8A8A8A", "#E6E6E6"
-PAPER = "#FFFFFE"
-"""The page's colour, the background of legends that cover lines."""
-
-CHARACTERS_AN_INCH = 12
-"""The number of a title's characters in an inch."""
-
-NAMED = 40
-"""The most classes, or clients, with names at an axis."""
+PAPER = "#FFFFFE"  # the page's colour, the background of legends that cover lines
+CHARACTERS_AN_INCH = 12  # the number of a title's characters in an inch
+NAMED = 40  # the most classes, or clients, with names at an axis
 
 _STYLE = {
     "font.size": 9.0,
