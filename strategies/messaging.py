@@ -216,26 +216,27 @@ class Outstanding:
         self._look_seconds = time.monotonic() - began
         if looked or incoming - before:
             self._last_reply = time.monotonic()
-        # A client that is asked twice may answer twice; only the first answer finds its message.
-        return [
-            self._checked(reply, message)
-            for message_id, reply in looked
-            if (message := self.messages.pop(message_id, None))
-        ]
-
-    def _checked(self, reply: Message | UnusableReplyError, message: Message) -> Message:
-        node = message.metadata.dst_node_id
-        if isinstance(reply, UnusableReplyError):
-            return _failure(message, neutralized(f"node {node}: {reply}"))
-        if reply.has_error():
-            reason = neutralized(str(reply.error.reason))
-            # A node of a deployment has no such power: it fails, and the others go on.
-            if reply.error.code == RUN_CANNOT_GO_ON and is_simulation(self._grid):
-                raise LostStateError(reason)
-            return _failure(message, reason, reply.error.code)
-        if reply.metadata.src_node_id != node:
-            return _failure(message, f"node {reply.metadata.src_node_id} has answered in its place")
-        return reply
+        replies = []
+        for message_id, reply in looked:
+            # A client that is asked twice may answer twice; only the first answer finds a message.
+            message = self.messages.pop(message_id, None)
+            if message is None:
+                continue
+            node = message.metadata.dst_node_id
+            if isinstance(reply, UnusableReplyError):
+                replies.append(_failure(message, neutralized(f"node {node}: {reply}")))
+            elif reply.has_error():
+                code, reason = reply.error.code, neutralized(str(reply.error.reason))
+                # A node of a deployment has no such power: it fails, and the others go on.
+                if code == RUN_CANNOT_GO_ON and is_simulation(self._grid):
+                    raise LostStateError(reason)
+                replies.append(_failure(message, reason, code))
+            elif reply.metadata.src_node_id != node:
+                other = reply.metadata.src_node_id
+                replies.append(_failure(message, f"node {other} has answered in its place"))
+            else:
+                replies.append(reply)
+        return replies
 
     @property
     def silence(self) -> float:
@@ -250,15 +251,16 @@ class Outstanding:
 
 
 def _most_array_bytes(messages: Sequence[Message]) -> int:
-    sizes: dict[int, int] = {}  # the clients of a round are sent the same record, counted once
-    totals = [0]
+    most, sizes = 0, dict[int, int]()  # clients are sent the same record, counted once
     for message in messages:
-        records = [r for r in message.content.values() if isinstance(r, ArrayRecord)]
-        for record in records:
-            if id(record) not in sizes:
-                sizes[id(record)] = record.count_bytes()
-        totals.append(sum(sizes[id(record)] for record in records))
-    return max(totals)
+        total = 0
+        for record in message.content.values():
+            if isinstance(record, ArrayRecord):
+                if id(record) not in sizes:
+                    sizes[id(record)] = record.count_bytes()
+                total += sizes[id(record)]
+        most = max(most, total)
+    return most
 
 
 def name_nodes(replies: Iterable[Message], messages: Sequence[Message]) -> Iterator[Message]:

@@ -65,8 +65,6 @@ class PosteriorPooling(GivenParts, Strategy):
         method: The parts, resolved.
         closed: What the closing has found, once ``start`` has ended; None for no closing.
         running: The federation, and where it stands, once it has begun.
-        request: The round in progress; None between rounds.
-        pooled: What the last round has led to; None before the first.
         implausible: Why updates of this round are refused with which it has been pooled before.
 
     Source: Fischer et al. (2024), Algorithm 1.
