@@ -43,14 +43,15 @@ def describe(message: Message, context: Context) -> Message:
     node = Node.of(context)
     query: Any = message.content.get(CONFIG, {})
     # Before the data, which a plugin may be the source of.
-    plugins = _find_plugin_problem(query, node)
-    data = "" if plugins else _find_data_problem(query, node)
+    data, plugins, problem = None, _find_plugin_problem(query, node), ""
+    if not plugins:
+        data, problem = _read_data(query, node)
     own_examples, labels, personal_model = 0, "", ""
-    if not (plugins or data):
+    if not (plugins or problem):
         reading, private = reading_of_query(query, node), query.get(PRIVATE) is True
         own_examples = declared_examples(node, reading, private=private)
         labels = _find_label_problem(query, node)
-        personal_model = _find_model_problem(query, node)
+        personal_model = _find_model_problem(query, node, data)
     description = NodeDescription(
         partition_id=node.partition_id,
         num_partitions=node.num_partitions,
@@ -59,7 +60,7 @@ def describe(message: Message, context: Context) -> Message:
         allows_attack=node.allows_attack,
         keeps_state=node.simulated or bool(node.state_dir),
         plugins=plugins,
-        data=data,
+        data=problem,
         labels=labels,
         personal_model=personal_model,
         noise_anew=not node.simulated,
@@ -86,35 +87,31 @@ def _find_plugin_problem(query: Mapping[str, Any], node: Node) -> str:
     return ""
 
 
-def _find_data(query: Mapping[str, Any], node: Node) -> Dataset | None:
-    """Return the data that a SuperNode would train on; None where the query does not name any."""
+def _read_data(query: Mapping[str, Any], node: Node) -> tuple[Dataset | None, str]:
+    """Return the data that a SuperNode would train on, read as in the first round, or a problem.
+
+    The server learns which data cannot be had; the rest stands in the node's own log.
+    """
     dataset = str(query.get(DATASET, ""))
     if node.simulated or not (node.dataset or dataset):
-        return None  # a simulated node has the server's
+        return None, ""  # a simulated node has the server's
     if node.reads_run_paths and DATA_DIR not in query:
-        return None  # it is asked again, with where they are
-    reading = reading_of_query(query, node)
-    if node.dataset:
-        return own_data(node.dataset, reading)
-    return cached_dataset(*node.place_of(dataset, str(query.get(DATA_DIR, ""))), reading)
-
-
-def _find_data_problem(query: Mapping[str, Any], node: Node) -> str:
-    """Read the data, as in the first round, which then need not read them.
-
-    The server learns which they are; the rest stands in the node's own log.
-    """
+        return None, ""  # it is asked again, with where they are
     try:
-        data = _find_data(query, node)
+        reading = reading_of_query(query, node)
+        if node.dataset:
+            data = own_data(node.dataset, reading)
+        else:
+            data = cached_dataset(*node.place_of(dataset, str(query.get(DATA_DIR, ""))), reading)
     except errors.BflError as error:
         if error.public:
-            return str(error)
+            return None, str(error)
         traceback.print_exception(error)
-        which = "its own data" if node.dataset else f"the run's data set '{query[DATASET]}'"
-        return f"{which} cannot be had there; its own log says where it has looked"
-    for line in data.said if data else ():
+        which = "its own data" if node.dataset else f"the run's data set '{dataset}'"
+        return None, f"{which} cannot be had there; its own log says where it has looked"
+    for line in data.said:
         print(line, file=sys.stderr)
-    return ""
+    return data, ""
 
 
 def _find_label_problem(query: Mapping[str, Any], node: Node) -> str:
@@ -139,15 +136,11 @@ def _find_label_problem(query: Mapping[str, Any], node: Node) -> str:
     return ""
 
 
-def _find_model_problem(query: Mapping[str, Any], node: Node) -> str:
+def _find_model_problem(query: Mapping[str, Any], node: Node, data: Dataset | None) -> str:
     word = node.personal_model
-    if not word or query.get(PERSONAL_MODELS) is not True:
-        return ""
-    data = _find_data(query, node)
-    if data is None:
-        return ""
-    try:
-        check_images(word, create_architecture(word), data.image_shape)
-    except errors.ConfigurationError as error:
-        return f"personal-model in its node configuration: {error}"
+    if data is not None and word and query.get(PERSONAL_MODELS) is True:
+        try:
+            check_images(word, create_architecture(word), data.image_shape)
+        except errors.ConfigurationError as error:
+            return f"personal-model in its node configuration: {error}"
     return ""
