@@ -2,7 +2,8 @@
 
 import gc
 import weakref
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from small_federation import arguments, make_app, make_grid
 import strategies
 import strategies.round as module
 from bfl import randomness
+from bfl.aggregation.defences import Defence
 from bfl.aggregation.pooling import pool, pooling_rules
 from bfl.aggregation.weightings import Weighting, weightings
 from bfl.engine.serial import SerialGrid
@@ -19,6 +21,9 @@ from bfl.federation.wire import TrainTask, posterior_from_arrays, posterior_to_a
 from bfl.learning.priors import priors
 from bfl.posteriors import Posterior
 from strategies import flower_clients
+from strategies.method import Method
+from strategies.round import round_request, weigh
+from strategies.server_state import ServerState
 from strategies.updates import ClientUpdate
 
 K, D, P = 9, 5000, 7
@@ -218,3 +223,36 @@ def test_an_update_is_looked_at_once_when_it_comes_and_not_by_the_pool(
     run(make("conflation", weighting))
     updates = {trained(k, start()).mean.tobytes() for k in range(K)}
     assert sorted(found for found in looked if found in updates) == sorted(updates)
+
+
+class Watching(Defence):
+    """Changes nothing, and need not see all updates together."""
+
+    idle: ClassVar[bool] = True
+
+    def protect(self, posteriors: Sequence[Posterior]) -> list[Posterior]:
+        raise AssertionError("all updates were held together")
+
+
+def test_an_idle_defence_waits_for_no_other_update() -> None:
+    defence = Watching()
+    assert not defence.has()
+    pending: list[int] = []
+
+    def updates() -> Iterator[ClientUpdate]:
+        for client in range(3):
+            pending.append(client)
+            yield ClientUpdate(client, start(), 5, {})
+
+    method = Method.of_parts(
+        sampling="random",
+        pooling="conflation",
+        weighting="train-size",
+        defence=defence,
+        server_optimizer="none",
+    )
+    request = round_request(method, ServerState.first(start(), 3), 0, {})
+    for update, weight in weigh(request, updates(), dict.fromkeys(range(3), 5), None):
+        assert weight == 1 / 3
+        assert pending == [update.partition_id]
+        pending.clear()
