@@ -42,9 +42,8 @@ def closing_sums(
     trains on, and on those that it holds back from training.
     """
     node, configuration, count = client.node, client.configuration, int(client.examples.size)
-    masked = None
-    if configuration.exchange.secure_sums:
-        masked = read_task(message, node, configuration, count, Equal())
+    secure_sums = configuration.exchange.secure_sums
+    masked = read_task(message, node, configuration, count, Equal()) if secure_sums else None
     start_tensorflow()
     arrays: Any = message.content[wire.ARRAYS]
     posterior = wire.posterior_from_arrays(arrays, 1.0)
@@ -70,8 +69,7 @@ def closing_sums(
     if masked:
         content = masked_sums(message, context, masked, configuration, vector, count)
         return Message(content, reply_to=message)
-    none = np.zeros(0, np.float32)
-    sums = Posterior(none, none, vector.astype(np.float32))
+    sums = Posterior(np.zeros(0, np.float32), np.zeros(0, np.float32), vector.astype(np.float32))
     return Message(wire.reply_content(sums, {NUM_EXAMPLES: count}), reply_to=message)
 
 

@@ -45,8 +45,7 @@ def close(
     """Ask all clients for the sums of a chain of closings; return what they tell, if any.
 
     The rounds of sums that a server has made are taken from the folder, unless they are of another
-    posterior, other settings or, without noise, other code. ``say`` gets a line for each round,
-    and ``before`` a word for what is asked in it, before anybody is.
+    posterior, other settings or, without noise, other code. ``before`` is told of each beforehand.
     """
     chain, posterior, noise = method.closing, state.posterior, method.sums_noise
     if not schedule(chain):
@@ -116,7 +115,7 @@ def as_posterior(vector: Any) -> Posterior:
 
 @dataclass(frozen=True, kw_only=True)
 class SumsRequest(TrainingRequest):
-    """Request for sums over clients' data, with a check of sums (S,) over so many examples."""
+    """Request for sums (S,) over clients' data, with a check of them by numbers of examples."""
 
     of_sums: ClassVar[bool] = True
     check: Callable[[Any, int], str | None]
@@ -137,15 +136,11 @@ def sums_of_clients(request: SumsRequest, clients: FlowerClients) -> tuple[Seque
             partition_ids.append(update.partition_id)
         return partition_ids, total
     most = base.greatest(max(clients.num_examples.values(), default=clients.options.max_examples))
-    wanted = WantedSum(
-        neighbourhood=secure_sums.neighbourhood,
-        weights=dict.fromkeys(request.partition_ids, 1.0 / clients.size),
-        total=float(clients.size),
-        exponents=[exponent_for(most)],
-        size=size,
-    )
+    exponent, count = exponent_for(most), clients.size
+    weights = dict.fromkeys(request.partition_ids, 1.0 / count)
+    wanted = WantedSum(secure_sums.neighbourhood, weights, float(count), [exponent], size)
     participants, added = add_up(clients, request, wanted)
-    total = decoded(added, exponent_for(most)) * clients.size
+    total = decoded(added, exponent) * count
     counts = [clients.num_examples.get(client, 0) for client in participants]
     if wrong := all(counts) and request.check(total, sum(counts)):
         raise RunError(

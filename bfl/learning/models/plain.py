@@ -92,9 +92,8 @@ class Convolutional(PlainNetwork):
 class Cnn1(PlainNetwork):
     """Two 5x5 convolutions with max-pooling, then dense layers of 120 and the classes' units.
 
-    The convolutions are those of ``convolutional`` (LeNet5), so that the two can share them, as two
-    tasks do in HBFL's Table 4. Images of 32 x 32 pixels with 3 channels and 10 classes: 52,202
-    parameters.
+    The convolutions are those of ``convolutional``, so that the two can share them, as in HBFL's
+    Table 4. Images of 32 x 32 pixels with 3 channels and 10 classes: 52,202 parameters.
 
     Source: HBFL (2023), section 5, which does not say how wide the first dense layer is: 120, as
     LeNet5's, is ours.
@@ -109,9 +108,8 @@ class Cnn1(PlainNetwork):
 class ConvNet(PlainNetwork):
     """Three 3x3 convolutions of 32, 64 and 64 filters, then dense layers of 64 and the classes.
 
-    No padding and no normalisation; 2x2 max-pooling after the first two convolutions; ReLU after
-    all layers but the last. Images of 32 x 32 pixels with 3 channels and 10 classes: 122,570
-    parameters.
+    No padding and no normalisation; 2x2 max-pooling after the first two convolutions. Images of
+    32 x 32 pixels with 3 channels and 10 classes: 122,570 parameters.
 
     Source: FedBE (2021), section 5.1, after TensorFlow's tutorial on convolutional networks; HBFL
     (2023), section 5, as CNN2, with the width of the dense layer from the code of federated mutual

@@ -75,9 +75,8 @@ USUAL_FORM = Form()
 class VariationalLayer:
     """Marks a TensorFlow Probability layer whose kernel is Gaussian, as is its bias, and keys it.
 
-    The variables are TensorFlow Probability's, in float32; the activations are computed in the type
-    of the policy under which the layer is made (``bfl.learning.networks.network``). The
-    divergence from the prior is the network's to compute, for all layers in one expression, from
+    The variables are TensorFlow Probability's, in float32; activations have the type of the policy
+    under which the layer is made. The network computes the divergence, for all layers at once, from
     the standard deviations that the last call has left in ``standard_deviations``.
     """
 

@@ -12,11 +12,8 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.floating]
 
-EPSILON = float(np.finfo(np.float32).eps)
-"""ε: the float32 machine epsilon that TensorFlow Probability adds, so that σ stays positive."""
-
-SMALLEST_SCALE = float(np.nextafter(np.float32(EPSILON), np.float32(1)))
-"""The smallest σ = ε + softplus(ρ) that has an inverse here: the float32 next above ε."""
+EPSILON = float(np.finfo(np.float32).eps)  # ε, which TensorFlow Probability adds to softplus(ρ)
+SMALLEST_SCALE = float(np.nextafter(np.float32(EPSILON), np.float32(1)))  # that has an inverse here
 
 
 class Parametrization(ABC):

@@ -1,8 +1,7 @@
 """Divisions of a network's parameters into those that travel and a client's own.
 
-What stays is the client's *head*. It lives on its client from round to round, is never sent, and is
-state like any other: what a round has made of it counts once the server has pooled the round's
-update. So clients may have different classes, and the server, which has no head, evaluates nothing.
+What stays is the client's *head*: it is never sent, and is state like any other. So clients may
+have different classes, and the server, which has no head, evaluates nothing.
 """
 
 from __future__ import annotations
