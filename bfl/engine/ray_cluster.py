@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from bfl.engine.flower import exchanged
 from bfl.engine.processes import environment_with
 from bfl.errors import ConfigurationError, RunError
 
@@ -45,6 +46,7 @@ def connect(init_args: Mapping[str, Any], died: Callable[[str], None]) -> None:
         RunError: Ray cannot be started, or the cluster cannot be joined.
     """
     import ray
+    from ray._private import ray_constants
 
     address = init_args.get("address") or os.environ.get("RAY_ADDRESS") or OWN
     joins = address != OWN
@@ -58,17 +60,19 @@ def connect(init_args: Mapping[str, Any], died: Callable[[str], None]) -> None:
     arguments = {**defaults, **init_args, "address": address}
     path = os.pathsep.join(filter(None, [*sys.path, os.environ.get("PYTHONPATH")]))
     try:
-        if joins:
-            _check_reachable(address)
-            kept = {k: v for k, v in os.environ.items() if k == "TF_USE_LEGACY_KERAS"}
-            with _ray_variables(_user_token()), _own_signal_handlers():
+        own = _user_token() if joins else {"PYTHONPATH": path, **own_environment()}
+        # Ray reads the variables while it starts, and its processes inherit them.
+        with environment_with(own), _own_signal_handlers():
+            _read_settings()
+            if joins:
+                _check_reachable(address)
+                kept = {k: v for k, v in os.environ.items() if k == "TF_USE_LEGACY_KERAS"}
                 ray.init(**arguments, runtime_env={"env_vars": {**kept, "PYTHONPATH": path}})
-        else:
-            # Ray's processes inherit the path. With a runtime environment actors could not be the
-            # processes that Ray has started beforehand.
-            own = {"PYTHONPATH": path, **own_environment()}
-            with _ray_variables(own), _on_loopback(), _own_signal_handlers():
-                ray.init(**arguments)
+            else:
+                # Without a runtime environment actors can be the processes that Ray has started
+                # beforehand. It has read the first of ``own_environment`` when it was imported.
+                with exchanged(ray_constants, "ENABLE_RAY_CLUSTER", False):
+                    ray.init(**arguments)
     except Exception as error:
         what = f"join the Ray cluster at {address}" if joins else "start Ray"
         raise _refusal(what, error, init_args) from error
@@ -155,31 +159,10 @@ def check_fit(actor: Mapping[str, Any], nodes: Sequence[Mapping[str, float]] | N
     )
 
 
-@contextmanager
-def _ray_variables(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables while Ray starts, which reads them and whose processes inherit them."""
-    with environment_with(values):
-        _read_settings()
-        yield
-
-
 def _read_settings() -> None:
     raylet: Any = importlib.import_module("ray._raylet")
     raylet.AuthenticationTokenLoader.instance().reset_cache()
     raylet.Config.initialize("")
-
-
-@contextmanager
-def _on_loopback() -> Iterator[None]:
-    """Set what Ray has read from ``own_environment``'s first variable when it was imported."""
-    from ray._private import ray_constants
-
-    before = ray_constants.ENABLE_RAY_CLUSTER
-    ray_constants.ENABLE_RAY_CLUSTER = False
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def _check_reachable(address: str) -> None:
