@@ -18,13 +18,14 @@ from bfl.activity import doing, shown
 from bfl.commands.interruption import Interruption
 from bfl.printing import print_anywhere
 
-COMPUTE = ("run", "close", "finish")
+COMPUTE = (["run"], ["close"], ["finish"], ["federation", "run"])
 """Commands that show what they are doing from the first second."""
 
 
 def bfl() -> int:
     """Run the command ``bfl`` and return its exit status."""
-    return _run("bfl.commands.main", computes=sys.argv[1:2] in [[each] for each in COMPUTE])
+    words = sys.argv[1:3]
+    return _run("bfl.commands.main", computes=words[:1] in COMPUTE or words in COMPUTE)
 
 
 def flower_simulation() -> int:

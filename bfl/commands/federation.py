@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from bfl.activity import shown
+from bfl.activity import doing, shown
 from bfl.commands.check import reading_of, report
 from bfl.commands.terminal import add_run_config_to, path_argument
 from bfl.configuration import resolve
@@ -235,6 +235,7 @@ def start_run(given: argparse.Namespace) -> None:
 
             wait_for_server(settings.superlink_port)
             say(f"run {folder.name}: its code is sent to the server, which starts a process for it")
+            doing("the run's code is sent to the server")
             make({})
             if baselines:
                 make_baselines(RunFolder(folder), baselines, lambda changes, _: make(changes), say)
