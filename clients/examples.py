@@ -166,7 +166,7 @@ def check_labels(labels: npt.NDArray[Any], classes: int, where: str) -> None:
         )
 
 
-def private_metrics(
+def metrics_under_privacy(
     task: TrainTask, node: Node, configuration: Configuration
 ) -> dict[str, float | int]:
     """Return all that a client says of itself where its update is private: what is known."""

@@ -2,7 +2,7 @@
 
 A round without any option reads the posterior, trains and replies. What else a run or its node asks
 for stands behind an ``if`` that names it. Each part of a method has its client half called here:
-its state before training, what it sends and keeps after.
+its state before training, what it sends and keeps after. docs/extending.md says which methods.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 from clients import state as states
 from clients.evaluation import evaluate_models
-from clients.examples import PreparedClient, private_metrics
+from clients.examples import PreparedClient, metrics_under_privacy
 from clients.masked import masked_reply, read_task
 from clients.node import Node
 from clients.process import start_tensorflow
@@ -57,7 +57,7 @@ def train_round(
     if exchange.secure_sums:
         count = num_examples
         if private:
-            count = int(private_metrics(task, node, configuration)[names.NUM_EXAMPLES])
+            count = int(metrics_under_privacy(task, node, configuration)[names.NUM_EXAMPLES])
         masked_task = read_task(message, node, configuration, count)
 
     # What the server has sent.
@@ -92,7 +92,8 @@ def train_round(
     # What training does besides.
     more: dict[str, Any] = {"epochs": keys.local_epochs}
     division = None
-    if configuration.shared.partial:  # the head is its own: as it was kept, or as it begins
+    # The head, all that stays on the client, is its own: as it was kept, or as it begins.
+    if configuration.shared.partial:
         division = configuration.shared.division(manifest)
         head = part_states.of_part(configuration.shared)
         own = (
@@ -164,13 +165,13 @@ def train_round(
         names.MEMORY: resident_memory(),
     }
     if private:
-        metrics = private_metrics(task, node, configuration)
+        metrics = metrics_under_privacy(task, node, configuration)
     elif keys.evaluated_by == "clients" or node.dataset:
         metrics |= evaluate_models(
             configuration, task, node, trainer, personal_model, update, result.personal
         )
 
-    # State out, but for the parts', and the update on its way out.
+    # State out, but for the parts' (below), and what is done to the update before it is sent.
     keeps: dict[str, Any] = {}
     kept_models: dict[str, Any] = {}
     if keeps_optimizer:
@@ -183,7 +184,7 @@ def train_round(
         update = division.shared_of(update)
     if configuration.attacks(task.partition_id):
         generator = randomness.generator(keys.seed, "attack", *keyed)
-        # It knows what is checked, and stays where it is not refused at once.
+        # An attacker knows the server's checks, and stays within them.
         update = manifest.raised(configuration.attack.corrupt(update, global_posterior, generator))
     elif any(part.active for part in configuration.outgoing):
         update = clip_and_noise(configuration, task, node, update, global_posterior)
@@ -224,7 +225,7 @@ def clip_and_noise(
     task: wire.TrainTask,
     node: Node,
     update: Posterior,
-    sent: Posterior,
+    global_posterior: Posterior,
 ) -> Posterior:
     """Return an update as the chain ``outgoing`` sends it, with its noise of client and round.
 
@@ -234,7 +235,7 @@ def clip_and_noise(
     normals = (
         randomness.generator(configuration.keys.seed, *keyed) if node.simulated else SystemNormals()
     )
-    return apply_outgoing(configuration.outgoing, update, sent, normals)
+    return apply_outgoing(configuration.outgoing, update, global_posterior, normals)
 
 
 def _personal_model(task: wire.TrainTask, client: PreparedClient) -> str:

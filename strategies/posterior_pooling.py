@@ -2,7 +2,7 @@
 
 Flower's own ``start``, its wrappers and mods use ``configure_train`` and ``aggregate_train`` as
 they use those of ``FedAvg``; the ``start`` here adds what they lack: replies pooled as they come,
-nodes asked again, runs that go on.
+nodes asked again, runs that go on. docs/extending.md says which class and method another part has.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PosteriorPooling(GivenParts, Strategy):
     asked for their partition ids where there is a configuration, a partition, a part or a masked
     exchange; without, clients are numbered by the order of their node ids.
 
-    Each part is given by itself or by its name; ``bfl list`` prints the names.
+    What a round is made of is given as an object or by its name; ``bfl list`` prints the names.
 
     Args:
         rule: The pooling rule; a subclass has its own.
@@ -52,7 +52,7 @@ class PosteriorPooling(GivenParts, Strategy):
         sampler: The distribution that an ensemble's samples are from.
         broadcast: What of the global posterior clients are sent.
         exchange: How clients' updates reach the pool.
-        parts: Parts with a half on either side, such as SCAFFOLD.
+        parts: Parts with a half on the server and one on clients, such as SCAFFOLD.
         scale_floor: The least standard deviation of a pooled posterior; 0: none.
         fraction_evaluate: The share of the clients that evaluate the posterior after a round, with
             their ``@app.evaluate``; 0: none.
@@ -65,7 +65,8 @@ class PosteriorPooling(GivenParts, Strategy):
         method: The parts, resolved.
         closed: What the closing has found, once ``start`` has ended; None for no closing.
         running: The federation, and where it stands, once it has begun.
-        implausible: Why updates of this round are refused with which it has been pooled before.
+        implausible: By partition id, why a client's update made the pool of this round useless. The
+            round is pooled again without it.
 
     Source: Fischer et al. (2024), Algorithm 1.
     """
@@ -148,7 +149,7 @@ class PosteriorPooling(GivenParts, Strategy):
             )
         clients, manifest, server = running.clients, self.run.manifest, self.run.server
         try:
-            if secure_sums := method.exchange.secure_sums:
+            if secure_sums := method.exchange.secure_sums:  # from the start here alone
                 from strategies.masked import pool_masked_round
 
                 pooled = pool_masked_round(request, secure_sums, clients, manifest)

@@ -1,10 +1,11 @@
 """One federated round on the server: what clients are asked, and what their updates lead to.
 
 ``pool_round`` is the round, in plain posteriors, arrays and numbers. Around it: ``start`` makes the
-rounds, and one again; ``flower_clients`` asks clients; ``updates`` reads and compares what they
-send; ``refinement`` goes on from the pool. ``masked`` makes a round whose updates nobody sees; it
-ends as this one does, in ``next_round``. docs/internals.md has the whole, and docs/extending.md
-where another part goes.
+rounds, and repeats one whose updates were implausible; ``flower_clients`` and ``messaging`` ask
+clients, and ask again; ``updates`` reads and compares what they send; ``refinement`` goes on from
+the pool. ``masked`` makes a round whose updates nobody sees; it ends as this one does, in
+``next_round``. docs/internals.md has the whole. The methods that are called here check what a part
+returns; docs/extending.md says which ones a new part defines, such as a weighting's ``gamma``.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def pool_round(
     extras = ExtrasSums(request.declared) if request.declared else None
     spread = PrecisionSpread() if rule.by_precision else None
     if method.pool_noise and method.pool_noise.draws:
-        updates = map(_in_float64, updates)  # rounding would let one move the pool further
+        # The noise is for the update as it is: rounded to float32 it could move the pool further.
+        updates = map(_in_float64, updates)
     for update, weight in weigh(request, updates, num_examples, server):
         client, posterior = update.partition_id, update.posterior
         generator = None
@@ -182,7 +184,7 @@ def next_round(
     # rest: what is made of a noised pool reveals no more.
     if method.pool_noise:
         posterior = method.pool_noise(posterior, state.posterior, counts)
-        measured.pop(pooling.CLIPPED, None)
+        measured.pop(pooling.CLIPPED, None)  # of the pool before its noise
     if method.parts:
         parts = method.update_server_states(state.parts, combined, counts)
     if not method.server_optimizer.idle:

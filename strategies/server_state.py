@@ -27,7 +27,7 @@ class ServerState:
     Attributes:
         server_round: The round that is over; 0 before the first.
         last_pooled: (K,) the last round in which each client's update was pooled; 0: none yet.
-        damping: (K,) by how much the pooled change was damped in that round.
+        damping: (K,) the share of the pooled step that was made in that round; 1: all.
         parts: What the parts keep, by the names of their states.
         pool_float64: The posterior as it was pooled, in float64 and without point parameters; None
             unless the pooling rule ``keeps_unrounded``.

@@ -83,7 +83,7 @@ class TrainTask:
         run_key: See ``bfl.experiments.results.environment``; may be empty.
         pooled_round: The last round in which the server has pooled this client's update, whose
             state the client takes up; 0: none yet, and the client begins anew.
-        damping: By how much that round's change of the posterior was damped.
+        damping: The share of that round's step that was made; 1: all.
         test_examples: (M,) positions of the client's own test examples in the run's test data; None
             where clients do not evaluate, or the node has data of its own.
         likelihood_examples: How many examples the client's likelihood counts; 0: its own.
