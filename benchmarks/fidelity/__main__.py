@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import math
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from benchmarks.fidelity.comparison import CORRELATED, LOGISTIC, ORTHOGONAL, RAT
 from bfl.experiments.results.figures.style import new_figure, png
 from bfl.experiments.results.table import markdown_table, section_written
 
-TABLE, FIGURE = "table.csv", "fidelity.png"
+TABLE, REFERENCES, FIGURE = "table.csv", "references.csv", "fidelity.png"
 SECTION = "fidelity"
 """The section of a page in which the table stands."""
 
@@ -25,24 +24,28 @@ def main(arguments: list[str] | None = None) -> None:
     options.add_argument(
         "output",
         type=Path,
-        help=f"folder of {TABLE} and {FIGURE}; OUTPUT.md gets the table too, where its marks are",
+        help=f"folder of {TABLE}, {REFERENCES} and {FIGURE}; OUTPUT.md gets both tables",
     )
     options.add_argument("--quick", action="store_true", help="with an eighth of the data sets")
     options.add_argument("--seed", type=int, default=0, help="of data and draws (default: 0)")
     given = options.parse_args(arguments)
     given.output.mkdir(parents=True, exist_ok=True)
-    rows = pd.DataFrame(comparison.compared(given.seed, quick=given.quick))
-    csv = rows.to_csv(index=False, float_format="%.6g")
-    # As whoever reads the file has it: a page's table follows from it.
-    table = pd.read_csv(io.StringIO(csv))
-    print(shown(table))
-    (given.output / TABLE).write_text(csv, encoding="utf-8")
-    (given.output / FIGURE).write_bytes(drawn(table))
+    rows, references = map(pd.DataFrame, comparison.compared(given.seed, quick=given.quick))
+    for name, frame in ((TABLE, rows), (REFERENCES, references)):
+        frame.to_csv(given.output / name, index=False, float_format="%.6g")
+    (given.output / FIGURE).write_bytes(drawn(rows))
+    lines = page_lines(given.output)
+    print("\n".join(lines))
     page = given.output.with_suffix(".md")
     text = page.read_text(encoding="utf-8") if page.is_file() else ""
     if f"<!-- end of {SECTION} -->" in text:
-        written = section_written(text, SECTION, shown(table).splitlines())
-        page.write_text(written, encoding="utf-8")
+        page.write_text(section_written(text, SECTION, lines), encoding="utf-8")
+
+
+def page_lines(folder: Path) -> list[str]:
+    """Return both tables of a folder as a page has them."""
+    table, references = (pd.read_csv(folder / name) for name in (TABLE, REFERENCES))
+    return [*shown(table).splitlines(), "", *markdown_table(references, 4).splitlines()]
 
 
 def shown(table: pd.DataFrame) -> str:

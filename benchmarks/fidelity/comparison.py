@@ -6,17 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import chdtrc, expit, roots_hermitenorm
+from scipy.special import chdtrc, softmax
 
-from benchmarks.fidelity.methods import methods
+from benchmarks.fidelity.methods import closing_heads, methods
 from benchmarks.fidelity.network import network, network_features
 from benchmarks.fidelity.problems import (
+    LEAST_SIZE,
+    MOST_R_HAT,
     PRIOR_PRECISION,
     Array,
     Classifier,
     Gaussian,
     Likelihood,
     Logistic,
+    convergence,
     joined,
     linear,
     logistic,
@@ -29,8 +32,11 @@ NETWORK = "network"
 RATIO, KL, RANKS, VARIATION = "variance ratio", "KL", "p of ranks", "total variation"
 PRIOR_COUNTED, DATA_COUNTED = "prior counted", "data counted"
 
-PREDICTED, PREDICTED_DRAWS = 500, 2000
-"""New inputs that are predicted, and the draws of a network's weights for it."""
+PREDICTED, PREDICTED_DRAWS = 500, 4000
+"""New inputs that are predicted, and the draws of weights for it."""
+
+LOOKED_AT = 20
+"""New inputs whose predictions tell whether a network's draws have converged."""
 
 RANKED_DRAWS = 19
 """Draws among which the true weight is ranked: 20 ranks."""
@@ -41,14 +47,14 @@ ADDITIVE = 0.01
 Row = dict[str, Any]
 
 
-def compared(seed: int, *, quick: bool = False) -> list[Row]:
-    """Return a row of numbers for each method.
+def compared(seed: int, *, quick: bool = False) -> tuple[list[Row], list[Row]]:
+    """Return a row of numbers for each method, and one for each problem whose posterior is sampled.
 
     Args:
         seed: The seed of data and draws; at least 0.
         quick: With fewer simulated data sets and draws of the reference.
     """
-    sizes = (500, 4, 2, 250) if quick else (4000, 32, 8, 2500)
+    sizes = (500, 4, 2, 500) if quick else (4000, 32, 8, 1000)
     data_sets, classified, networks, draws = sizes
     generators = np.random.default_rng(seed).spawn(4)
     rows: dict[str, Row] = {name: {"method": name} for name in methods()}
@@ -71,11 +77,15 @@ def compared(seed: int, *, quick: bool = False) -> list[Row]:
         (LOGISTIC, logistic(classified, generators[2]).clients, logistic_features),
         (NETWORK, network(networks, generators[3]).clients, network_features),
     )
+    references = []
     for (problem, clients, features), generator in zip(cases, generators[2:], strict=True):
-        classified_by = _classified(clients, features(PREDICTED, generator), draws, seed, generator)
-        for name, numbers in classified_by.items():
-            rows[name].update({f"{problem}: {what}": each for what, each in numbers.items()})
-    return list(rows.values())
+        inputs = features(PREDICTED, generator)
+        by_method, reference_row = _classified(clients, inputs, draws, seed, generator)
+        references.append({"problem": problem, **reference_row})
+        for name, numbers in by_method.items():
+            row = rows.setdefault(name, {"method": name})
+            row.update({f"{problem}: {what}": each for what, each in numbers.items()})
+    return list(rows.values()), references
 
 
 def _classified(
@@ -84,35 +94,51 @@ def _classified(
     draws: int,
     seed: int,
     generator: np.random.Generator,
-) -> dict[str, Row]:
-    """Return each method's numbers beside draws of the posterior of all data.
+) -> tuple[dict[str, Row], Row]:
+    """Return each method's numbers beside draws of the posterior of all data, and the draws' own.
 
-    Weights of a network have no moments that mean anything: its hidden units may change places.
+    Weights of a network have no moments that mean anything: its hidden units may change places. Its
+    draws have converged where its predictions have.
     """
     likelihood = joined(clients)
     assert isinstance(likelihood, Classifier)
-    drawn = sampled(likelihood, draws, seed)
-    exact = predicted(likelihood, drawn, features)
+    chains = sampled(likelihood, draws, seed)
+    watched = chains
+    if not isinstance(likelihood, Logistic):
+        watched = softmax(likelihood.logits(chains, features[:LOOKED_AT]), axis=-1)[..., 1]
+    r_hat, size = convergence(watched)
+    kept = (r_hat <= MOST_R_HAT) & (size >= LEAST_SIZE)
+    row = {
+        "data sets": len(kept),
+        "kept": int(kept.sum()),
+        "largest R-hat": float(r_hat[kept].max(initial=1.0)),
+        "least effective size": float(size[kept].min(initial=np.inf)),
+    }
+    if not kept.any():
+        return {}, row
+    drawn = chains.reshape(-1, *likelihood.shape)
+    exact = predicted(likelihood, drawn, features)[kept]
     # Variances and divergence are from the Gaussian with the moments of the draws.
-    away = drawn - drawn.mean(axis=0)
-    covariance = np.einsum("msi,msj->sij", away, away) / (len(drawn) - 1)
-    reference = Gaussian(drawn.mean(axis=0), covariance)
+    reference = Gaussian.fitted(drawn[:, kept])
     numbers: dict[str, Row] = {}
-    for name, method in methods().items():
-        found = method(clients, generator)
+    posteriors = {name: method(clients, generator) for name, method in methods().items()}
+    if isinstance(likelihood, Logistic):
+        posteriors |= closing_heads([each for each in clients if isinstance(each, Logistic)])
+    for name, found in posteriors.items():
+        there = predicted(likelihood, found.draws(PREDICTED_DRAWS, generator), features)[kept]
+        numbers[name] = {VARIATION: float(np.abs(there - exact).sum(axis=-1).mean() / 2)}
         if isinstance(likelihood, Logistic):
-            found_there = probabilities(found, features)
-            moments = {RATIO: variance_ratio(found, reference), KL: divergence(found, reference)}
-        else:
-            found_there = predicted(likelihood, found.draws(PREDICTED_DRAWS, generator), features)
-            moments = {}
-        numbers[name] = {**moments, VARIATION: float(np.abs(found_there - exact).mean())}
-    return numbers
+            converged = Gaussian(found.mean[kept], found.covariance[kept])
+            ratio, nats = variance_ratio(converged, reference), divergence(converged, reference)
+            numbers[name] = {RATIO: ratio, KL: nats, **numbers[name]}
+    return numbers, row
 
 
 def predicted(likelihood: Classifier, drawn: Array, features: Array) -> Array:
-    """Return the mean probability (S, N) of class 1 over draws (M, S, d) of weights."""
-    total = sum(expit(likelihood.logits(part, features)).sum(axis=0) for part in chunks(drawn))
+    """Return the mean probabilities (S, N, C) over draws (M, S, d) of weights."""
+    total = sum(
+        softmax(likelihood.logits(part, features), axis=-1).sum(axis=0) for part in chunks(drawn)
+    )
     return np.asarray(total / len(drawn))
 
 
@@ -160,14 +186,6 @@ def uniformity(found: Gaussian, weights: Array, normal: Array) -> float:
     expected = np.broadcast_to(counts.mean(axis=1, keepdims=True), counts.shape)
     statistic = float(((counts - expected) ** 2 / expected).sum())
     return float(chdtrc(counts.shape[0] * normal.shape[1], statistic))
-
-
-def probabilities(found: Gaussian, features: Array) -> Array:
-    """Return the means (S, N) of expit(θᵀx) over the posteriors of S data sets, by quadrature."""
-    nodes, weights = roots_hermitenorm(64)
-    spread = np.sqrt(np.einsum("ni,sij,nj->sn", features, found.covariance, features))
-    logits = (found.mean @ features.T)[:, :, None] + spread[:, :, None] * nodes
-    return np.asarray(expit(logits) @ weights / weights.sum())
 
 
 def counted(found: Gaussian, exact: Gaussian) -> Row:

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from benchmarks.fidelity.problems import (
+    CLASSES,
     PRIOR_PRECISION,
     Gaussian,
     Likelihood,
+    Logistic,
     joined,
 )
 from bfl.aggregation.pooling import DAMPING, pool, pooling_rules
+from bfl.closing.heads import blocks_of, curvature_of
 from bfl.federation.parts import Trained
 from bfl.learning.priors import CavityPrior
 from bfl.learning.schedules import schedules
@@ -106,6 +110,28 @@ def newton(clients: Clients, generator: np.random.Generator) -> Gaussian:
             sent.append(Posterior(mean.ravel(), 1.0 / (examples * precision).ravel()))
         found = pool(rule, sent, [float(size) for size in sizes], previous=found).posterior
     return Gaussian.of(found, shape)
+
+
+def closing_heads(clients: Sequence[Logistic]) -> dict[str, Gaussian]:
+    """Return the closing's last layers, whole and by blocks of classes, by name.
+
+    A logistic regression is a last layer, here trained to the mode of all data. The prior's
+    precision is the exact one, where a closing picks one by held-back examples.
+    """
+    mode = central(clients, np.random.default_rng(0)).mean
+    sets, weights = mode.shape
+    whole = np.zeros((sets, weights, weights))
+    blocks = np.zeros((sets, CLASSES, weights // CLASSES, weights // CLASSES))
+    for client in clients:
+        for number, p in enumerate(client.residuals(mode)[1]):
+            whole[number] += curvature_of(p, client.features)[0]
+            blocks[number] += blocks_of(p, client.features)
+    by_blocks = np.zeros_like(whole)
+    for number, scaled in enumerate(blocks * CLASSES / (CLASSES - 1)):
+        by_blocks[number] = block_diag(*scaled)
+    prior = PRIOR_PRECISION * np.eye(weights)
+    found = {"closing's head, whole": whole, "closing's head, by classes": by_blocks}
+    return {name: Gaussian(mode, np.linalg.inv(each + prior)) for name, each in found.items()}
 
 
 def methods() -> dict[str, Method]:

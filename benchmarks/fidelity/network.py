@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-from benchmarks.fidelity.problems import SIZES, Array, Classifier, Simulated, drawn_labels
+from benchmarks.fidelity.problems import SIZES, Array, Classifier, Simulated, with_drawn_labels
 from bfl.posteriors import Posterior
 
 HIDDEN, INPUTS = 4, 2
@@ -18,7 +19,7 @@ FIT_STEPS, FIT_RATE, FIT_DECAY = 300, 0.2, 0.98
 
 
 class Network(Classifier):
-    """y in {0, 1} with log-odds vᵀ tanh(Wx) + c, and weights θ = (W by rows, v, c).
+    """Two classes with log-odds vᵀ tanh(Wx) + c, and weights θ = (W by rows, v, c).
 
     Signs and order of the hidden units make no difference, so weights have many posteriors alike,
     of which a Gaussian is near one. All fits begin at the same draw of the prior, as the clients of
@@ -39,10 +40,11 @@ class Network(Classifier):
         return np.broadcast_to(drawn, self.shape)
 
     def logits(self, weights: Any, features: Array, xp: Any = np) -> Any:
-        """Return the log-odds (..., S, N) of features by weights (..., S, d)."""
+        """Return 0 and the log-odds vᵀ tanh(Wx) + c."""
         *_, outer, bias = _layers(weights, xp)
         hidden = self.hidden(weights, features, xp)
-        return xp.einsum("...snh,...sh->...sn", hidden, outer) + bias
+        log_odds = xp.einsum("...snh,...sh->...sn", hidden, outer) + bias
+        return xp.stack([xp.zeros_like(log_odds), log_odds], axis=-1)
 
     def hidden(self, weights: Any, features: Array, xp: Any = np) -> Any:
         """Return what the last layer takes (..., S, N, H)."""
@@ -56,8 +58,9 @@ class Network(Classifier):
         products = inner[..., None] * self.features[:, None, :]
         by_row = products.reshape(*hidden.shape[:2], -1)
         jacobian = np.concatenate([by_row, hidden, np.ones((*hidden.shape[:2], 1))], axis=2)
-        residual, spread = self.residuals(weights)
-        gradient = np.einsum("sn,snd->sd", residual, jacobian)
+        residual, p = self.residuals(weights)
+        spread = p[..., 0] * p[..., 1]
+        gradient = np.einsum("sn,snd->sd", residual[..., 1], jacobian)
         return gradient, (jacobian * spread[..., None]).swapaxes(1, 2) @ jacobian
 
     def mean_field(self, weighted_mean: Array, precision: Array) -> Posterior:
@@ -92,7 +95,7 @@ def network(data_sets: int, generator: np.random.Generator) -> Simulated:
     inputs = [network_features(size, generator) for size in SIZES]
     empty = Network(inputs[0], np.zeros((data_sets, 0)))
     weights = generator.standard_normal(empty.shape)
-    clients = [Network(x, drawn_labels(empty.logits(weights, x), generator)) for x in inputs]
+    clients = [with_drawn_labels(replace(empty, features=x), weights, generator) for x in inputs]
     return Simulated(tuple(clients), weights)
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
+from scipy.special import softmax
 
 from bfl.posteriors import Posterior
 
@@ -25,6 +25,14 @@ SIZES = (8, 12, 16, 24, 40)
 SCALES = np.array([0.1, 0.2, 0.4, 0.8])
 """Mean squares of the features: how much an example says of each weight."""
 
+CLASSES = 4
+"""Classes of the logistic regression; with two, curvatures by blocks are exact by chance."""
+
+CHAINS = 8
+MOST_R_HAT, LEAST_SIZE = 1.01, 1000
+"""Data sets are left out whose draws have a larger R-hat, or a smaller effective size."""
+
+TREE_DEPTH = 6
 NEWTON_STEPS, TOLERANCE = 50, 1e-10
 
 
@@ -46,6 +54,13 @@ class Gaussian:
         variance = posterior.variance.astype(np.float64).reshape(shape)
         mean = posterior.mean.astype(np.float64).reshape(shape)
         return cls(mean, variance[:, :, None] * np.eye(shape[1]))
+
+    @classmethod
+    def fitted(cls, draws: Array) -> Gaussian:
+        """Return the Gaussians with the moments of draws (M, S, d)."""
+        away = draws - draws.mean(axis=0)
+        covariance = np.einsum("msi,msj->sij", away, away, optimize=True) / (len(draws) - 1)
+        return cls(draws.mean(axis=0), covariance)
 
     @property
     def variance(self) -> Array:
@@ -169,11 +184,11 @@ class Linear(Likelihood):
 
 
 class Classifier(Likelihood):
-    """y in {0, 1} with log-odds that weights and features give; the last layer has a bias."""
+    """Classes 0 to C − 1, as logits that weights and features give; the last layer has a bias."""
 
     @abstractmethod
     def logits(self, weights: Any, features: Array, xp: Any = np) -> Any:
-        """Return the log-odds (..., S, N) of features by weights (..., S, d).
+        """Return the logits (..., S, N, C) of features by weights (..., S, d).
 
         Args:
             weights: Arrays of NumPy, or tensors.
@@ -181,32 +196,34 @@ class Classifier(Likelihood):
             xp: NumPy, or TensorFlow's module of that interface.
         """
 
-    @abstractmethod
-    def hidden(self, weights: Array, features: Array) -> Array:
-        """Return what the last layer takes (S, N, F), without the 1 of its bias."""
-
     def residuals(self, weights: Array) -> tuple[Array, Array]:
-        """Return y − p and p(1 − p), each (S, N)."""
-        p = expit(self.logits(weights, self.features))
-        return self.targets - p, p * (1.0 - p)
+        """Return y − p, with y one-hot, and p, each (S, N, C)."""
+        logits = self.logits(weights, self.features)
+        p = np.asarray(softmax(logits, axis=-1))
+        return np.eye(p.shape[-1])[self.targets.astype(np.int64)] - p, p
 
 
 class Logistic(Classifier):
-    """y in {0, 1} with log-odds θᵀx, of which the last weight is the bias."""
+    """Logits Wx of ``CLASSES`` classes, with weights θ = W by rows; the last input is the bias."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers S and d."""
+        return len(self.targets), CLASSES * self.features.shape[1]
 
     def logits(self, weights: Any, features: Array, xp: Any = np) -> Any:
-        """Return θᵀx."""
-        return xp.einsum("...sd,nd->...sn", weights, features)
-
-    def hidden(self, weights: Array, features: Array) -> Array:
-        """Return the features for each data set."""
-        return np.broadcast_to(features[:, :-1], (len(weights), *features[:, :-1].shape))
+        """Return Wx."""
+        by_class = xp.reshape(weights, (*weights.shape[:-1], CLASSES, features.shape[1]))
+        return xp.einsum("...scf,nf->...snc", by_class, features)
 
     def derivatives(self, weights: Array) -> tuple[Array, Array]:
-        """Return Xᵀ(y − p) and Xᵀ diag(p(1 − p)) X."""
-        residual, spread = self.residuals(weights)
+        """Return Σ (y − p) xᵀ and Σ (diag(p) − p pᵀ) ⊗ x xᵀ."""
+        residual, p = self.residuals(weights)
         x = self.features
-        return residual @ x, np.einsum("sn,ni,nj->sij", spread, x, x)
+        spread = p[..., None] * (np.eye(CLASSES) - p[..., None, :])
+        gradient = np.einsum("snc,nf->scf", residual, x).reshape(self.shape)
+        curvature = np.einsum("sncd,nf,ng->scfdg", spread, x, x, optimize=True)
+        return gradient, curvature.reshape(*self.shape, self.shape[1])
 
 
 def joined(clients: Sequence[Likelihood]) -> Likelihood:
@@ -248,17 +265,21 @@ def linear(data_sets: int, generator: np.random.Generator, *, correlated: bool) 
 
 def logistic(data_sets: int, generator: np.random.Generator) -> Simulated:
     """Return logistic regressions with three features of correlation 0.3, and a bias."""
-    weights = generator.standard_normal((data_sets, 4)) / np.sqrt(PRIOR_PRECISION)
+    weights = generator.standard_normal((data_sets, 4 * CLASSES)) / np.sqrt(PRIOR_PRECISION)
     clients = []
     for size in SIZES:
-        features = logistic_features(size, generator)
-        clients.append(Logistic(features, drawn_labels(weights @ features.T, generator)))
+        empty = Logistic(logistic_features(size, generator), np.zeros((data_sets, 0)))
+        clients.append(with_drawn_labels(empty, weights, generator))
     return Simulated(tuple(clients), weights)
 
 
-def drawn_labels(logits: Array, generator: np.random.Generator) -> Array:
-    """Return labels 0 and 1 drawn by their log-odds."""
-    return np.asarray(generator.random(logits.shape) < expit(logits), np.float64)
+def with_drawn_labels(
+    empty: Classifier, weights: Array, generator: np.random.Generator
+) -> Classifier:
+    """Return a classifier whose labels (S, N) are drawn by its logits, as floats."""
+    logits = empty.logits(weights, empty.features)
+    labels = (logits + generator.gumbel(size=logits.shape)).argmax(axis=-1)
+    return replace(empty, targets=labels.astype(np.float64))
 
 
 def logistic_features(size: int, generator: np.random.Generator) -> Array:
@@ -276,34 +297,57 @@ def _correlated(
 
 
 def sampled(likelihood: Classifier, draws: int, seed: int) -> Array:
-    """Return draws (8 · ``draws``, S, d) of posteriors by Hamiltonian Monte Carlo on all data."""
+    """Return draws (``draws``, ``CHAINS``, S, d) of posteriors by Hamiltonian Monte Carlo.
+
+    Chains begin at draws of the prior, and choose the length of their trajectories (no U-turn).
+    """
     from bfl.cpus import available_cpus
     from bfl.keras import configure, tf, tfp
 
     configure(available_cpus())
-    y = tf.constant(likelihood.targets)
+    labels = tf.constant(likelihood.targets.astype(np.int64))
     numpy = tf.experimental.numpy
 
     def log_density(weights: object) -> object:
         logits = likelihood.logits(weights, likelihood.features, numpy)
-        fit = tf.reduce_sum(y * logits - tf.nn.softplus(logits), axis=-1)
+        chosen = tf.one_hot(labels, logits.shape[-1], dtype=tf.float64)
+        fit = tf.reduce_sum(chosen * tf.nn.log_softmax(logits), axis=(-2, -1))
         return fit - PRIOR_PRECISION / 2 * tf.reduce_sum(tf.square(weights), axis=-1)
 
     kernel = tfp.mcmc.DualAveragingStepSizeAdaptation(
-        tfp.mcmc.HamiltonianMonteCarlo(
-            log_density, step_size=np.float64(0.1), num_leapfrog_steps=8
-        ),
+        tfp.mcmc.NoUTurnSampler(log_density, step_size=np.float64(0.1), max_tree_depth=TREE_DEPTH),
         num_adaptation_steps=400,
     )
+    start = np.random.default_rng(seed).standard_normal((CHAINS, *likelihood.shape))
 
     def run() -> object:
         return tfp.mcmc.sample_chain(
             draws,
-            tf.zeros((8, *likelihood.shape), tf.float64),
+            tf.constant(start),
             kernel=kernel,
             num_burnin_steps=500,
             trace_fn=lambda *_: (),
             seed=(seed, 0),
         ).all_states
 
-    return np.asarray(tf.function(run, autograph=False)()).reshape(-1, *likelihood.shape)
+    return np.asarray(tf.function(run, autograph=False)())
+
+
+def convergence(values: Array) -> tuple[Array, Array]:
+    """Return the largest R-hat and the least effective size over k quantities, each (S,).
+
+    Also of the squares: a trajectory of half a period mixes means at once, and squares never.
+
+    Args:
+        values: (draws, chains, S, k).
+
+    Source: Gelman and Rubin (1992) with split chains; Geyer (2011).
+    """
+    from bfl.keras import tfp
+
+    values = np.concatenate([values, (values - values.mean(axis=(0, 1))) ** 2], axis=-1)
+    r_hat = tfp.mcmc.potential_scale_reduction(values, split_chains=True)
+    size = tfp.mcmc.effective_sample_size(
+        values, filter_beyond_positive_pairs=True, cross_chain_dims=1
+    )
+    return np.asarray(r_hat).max(axis=-1), np.asarray(size).min(axis=-1)
