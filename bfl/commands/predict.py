@@ -36,7 +36,7 @@ from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.evaluation.regression import LEVEL, Mixtures
 from bfl.experiments.results.table import metrics_table, print_rows
 from bfl.files import near_path
-from bfl.texts import counted
+from bfl.texts import counted, few
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -181,7 +181,11 @@ def _columns(predictions: Predictions | Mixtures, first: Mapping[str, Sequence[A
 def _print(columns: DataFrame, predictions: Predictions | Mixtures, unit: str) -> None:
     count = len(columns)
     title = f"Predictions, lower to upper: {LEVEL:.0%}" if BOUNDS[0] in columns else "Predictions"
-    print_rows(columns.head(SHOWN).to_dict("records"), title)
+    shown = columns.head(SHOWN)
+    if any(predictions.warnings):  # the file has all of them
+        warned = [sorted(each, key=UNLIKE.__ne__) for each in predictions.warnings[:SHOWN]]
+        shown = shown.assign(warnings=[few(each, 3) for each in warned])
+    print_rows(shown.to_dict("records"), title)
     if count > SHOWN:
         print(f"and {count - SHOWN} more")
     if any(predictions.warnings):
