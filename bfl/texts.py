@@ -26,6 +26,10 @@ _MARKS = (
 )
 """The first bytes of files of another encoding than plain UTF-8."""
 
+_PART = r"""(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
+_MANY_DOTS = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MOST_LEVELS}}}")
+"""A key in TOML of too many levels: what reads it takes time in the square of them."""
+
 _TOO_DEEP = f"it has more than {MOST_LEVELS} levels of values within values"
 _LONG_WORD = re.compile(rf"\S{{{MOST_OF_A_WORD + 1},}}")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
@@ -118,8 +122,14 @@ def from_toml(text: str | bytes) -> dict[str, Any]:
     Raises:
         ValueError: It is not TOML, has too many levels, or a control character.
     """
-    tables: dict[str, Any] = _parsed(tomllib.loads, text)
+    tables: dict[str, Any] = _parsed(_toml_tables, text)
     return tables
+
+
+def _toml_tables(text: str) -> dict[str, Any]:
+    if _MANY_DOTS.search(text):
+        raise RecursionError  # as where the values have as many levels
+    return tomllib.loads(text)
 
 
 def from_json(text: str | bytes | bytearray) -> Any:

@@ -159,6 +159,7 @@ def test_mutations_are_read_or_refused(tmp_path: Path, kind: str) -> None:
     [(name, None) for name in ARRAYS["closing"] if name != "temperature"]
     + [("temperature", np.array(0.0)), ("temperature", np.array(np.nan))]
     + [("head-rotation", np.eye(3))]  # of an older closing
+    + [("head", np.zeros((3, 0)))]
     + [
         (name, value)
         for name, right in ARRAYS["closing"].items()

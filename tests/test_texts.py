@@ -127,6 +127,19 @@ def test_as_many_levels_as_are_said() -> None:
             read(text.format(levels(MOST_LEVELS + 1)))
 
 
+@pytest.mark.parametrize("part", ["a", "'b c'", '"b.\\"c"', "a-1"])
+def test_keys_of_many_parts_are_refused_before_they_are_read(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading one of 20,000 takes a quarter of a minute."""
+    parts = [part] * MOST_LEVELS
+    assert from_toml(".".join(parts) + " = 1")
+    monkeypatch.setattr("bfl.texts.tomllib.loads", None)
+    for key in (".".join([*parts, "a"]), "[" + " . ".join([*parts, "a"]) + "]"):
+        with pytest.raises(ValueError, match="levels"):
+            from_toml(f"{key} = 1")
+
+
 def test_one_is_no_plural() -> None:
     found = [counted(number, "round") for number in (0, 1, 1.5, 2_000_000)]
     assert found == ["0 rounds", "1 round", "1.5 rounds", "2000000 rounds"]

@@ -159,10 +159,11 @@ class Measurement(ABC):
     def measure(self, known: Known, examples: Examples) -> Sums:
         """Return a client's sums over its examples, at least one, from its ``inputs``."""
 
-    def find_problem(self, sums: Sums, examples: int) -> str | None:
-        """Return why sums without noise cannot be of at most so many examples; None if they may.
+    def find_problem(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
+        """Return why sums cannot be of at most so many examples; None if they may.
 
-        Honest sums pass, also rounded to float32 or to a grid as fine as that of masked sums.
+        With noise only sums of the length 0, which have none, are known. Honest sums pass, also
+        rounded to float32 or to a grid as fine as that of masked sums.
         """
         return None
 
@@ -192,9 +193,9 @@ class Histogram(Measurement):
         np.add.at(counts, self.places(known, examples), 1.0)
         return {"counts": counts}
 
-    def find_problem(self, sums: Sums, examples: int) -> str | None:
+    def find_problem(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
         """Return why the counts cannot be of at most so many examples."""
-        return count_problem(sums["counts"], examples)
+        return None if noised else count_problem(sums["counts"], examples)
 
 
 def count_problem(counts: Array, examples: int) -> str | None:
@@ -256,8 +257,8 @@ class SumsRound:
         vector, most = np.asarray(vector, np.float64), greatest(examples)
         if beyond := int(np.count_nonzero(~(np.abs(vector) <= most * (1.0 + ROUNDED)))):
             return f"{beyond} of {vector.size} sums are beyond ±{most:g}"
-        for each, sums in () if noised else self._split(vector):
-            if problem := each.find_problem(sums, examples):
+        for each, sums in self._split(vector):
+            if problem := each.find_problem(sums, examples, noised=noised):
                 name = type(each).__name__.lstrip("_")
                 return f"sums ({name}) that {examples} examples cannot have: {problem}"
         return None

@@ -175,7 +175,7 @@ def _expected_shapes(arrays: ArrayFile) -> dict[str, tuple[int, ...]]:
     if VALUES in arrays or VECTORS in arrays:
         outputs = 1 if NUMBERS in arrays else classes
         blocks = 1 if arrays[VALUES].shape[:1] == (1,) else outputs
-        side = width * outputs // blocks
+        side = width * outputs // max(blocks, 1)
         shapes |= {VALUES: (blocks, side), VECTORS: (blocks, side, side)}
     if SHARES in arrays:
         number = arrays[SHARES].size

@@ -275,14 +275,14 @@ class _HeldBackGains(Measurement):
         numbers = {"examples": np.array(float(count)), "log-likelihood": np.array(likelihood)}
         return {**numbers, "gains": gains}
 
-    def find_problem(self, sums: Sums, examples: int) -> str | None:
+    def find_problem(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
         count, likelihood = float(sums["examples"]), float(sums["log-likelihood"])
         if not -base.WHOLE <= count <= examples + base.WHOLE:
             return f"they are of {count:g}"
         likelihoods = likelihood + np.append(sums["gains"], 0.0)
         slack = base.ROUNDED * (examples + abs(likelihood))
         most, least = self.most_likely * count + slack, LEAST_LIKELIHOOD * count - slack
-        if least <= likelihoods.min() and likelihoods.max() <= most:
+        if noised or (least <= likelihoods.min() and likelihoods.max() <= most):
             return None
         return "log-likelihoods above the greatest, or below the least"
 
@@ -293,7 +293,7 @@ class _HeldBackGains(Measurement):
         picked = OWN if count < 1.0 else [*CANDIDATES, None][best]
         if noise := float(known.get(base.DEVIATION, 0.0)) * NOISED_GAIN * math.sqrt(len(gains)):
             # The largest of n gains that are nothing but noise is about its deviation √(2 log n).
-            certain = gains[best] > noise * math.sqrt(2.0 * math.log(len(gains)))
+            certain = count >= 1.0 and gains[best] > noise * math.sqrt(2.0 * math.log(len(gains)))
             return last_layer_of(picked if certain else None, known)
         found = last_layer_of(picked, known)
         if count < 1.0:

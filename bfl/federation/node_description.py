@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import cache
 from importlib.util import find_spec
 from itertools import chain
@@ -93,9 +93,10 @@ class NodeDescription:
     @classmethod
     def from_content(cls, content: RecordDict) -> NodeDescription:
         """Return the description in a message's content, or raise WireFormatError."""
-        entries = {key.replace("-", "_"): value for key, value in _answer(content).items()}
+        answer = _answer(content)
+        known = {kebab(field.name): field.name for field in fields(cls)}
         try:
-            return cls(**entries)
+            return cls(**{known[key]: value for key, value in answer.items() if key in known})
         except pydantic.ValidationError as error:
             raise WireFormatError(f"a node describes itself: {_problem(error)}") from error
 

@@ -305,3 +305,6 @@ def test_whose_noise_is_drawn_anew_is_known() -> None:
     record: Any = said[CONFIG]
     old = RecordDict({CONFIG: ConfigRecord({k: v for k, v in record.items() if k != "noise-anew"})})
     assert NodeDescription.from_content(old).noise_anew
+    # Of another version, it may say more.
+    more = RecordDict({CONFIG: ConfigRecord({**record, "--dataclass-self--": 1, "own-word": 2.5})})
+    assert NodeDescription.from_content(more) == NodeDescription.from_content(said)

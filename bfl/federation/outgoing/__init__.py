@@ -166,7 +166,7 @@ def length_problem(chain: Sequence[Outgoing]) -> str:
         return ""
     clip: Outgoing | None = None
     for part in active:
-        if clip and part.lengthens and CLIPPED not in part.requires():
+        if clip and part.lengthens and not (part.draws or part.draws_on_pool):
             return (
                 f"outgoing is '{_names(chain)}', where '{part.name}' stands behind '{clip.name}' "
                 "and does not say that it makes no difference longer (lengthens = False), so that "

@@ -193,6 +193,13 @@ class Doubled(Outgoing):
         return 2.0 * difference
 
 
+class Claiming(Doubled):
+    """It lengthens, and asks for clipped differences as noise does."""
+
+    def requires(self) -> set[str]:
+        return {"clipped-updates"}
+
+
 class Halved(Doubled):
     """Half the difference."""
 
@@ -204,6 +211,7 @@ def two_more() -> Iterator[None]:
     """Both of them are there to choose."""
     outgoing_parts.register("doubled")(Doubled)
     outgoing_parts.register("halved")(Halved)
+    outgoing_parts.register("claiming")(Claiming)
     yield
     outgoing_parts.withdraw(lambda component: issubclass(component, Doubled))
 
@@ -214,6 +222,7 @@ def two_more() -> Iterator[None]:
         ("doubled+clip+noise", "clients", ""),
         ("clip+doubled+noise", "clients", "doubled"),
         ("clip+halved+noise", "clients", ""),
+        ("clip+claiming+noise", "clients", "claiming"),
         ("clip+halved+doubled+noise", "clients", "doubled"),
         ("clip+doubled+clip+noise", "clients", "doubled"),
         # Where the server adds it, clients double what it adds it to.
@@ -231,7 +240,8 @@ def test_nothing_lengthens_what_noise_takes_for_clipped(
     assert bool(problem) == bool(blamed)
     if blamed:
         assert f"where '{blamed}' stands behind 'clip'" in problem
-    assert length_problem(chain(words, noise_at=noise_at, noise_multiplier=0.0)) == ""
+    if blamed != "claiming":  # which asks for the bound itself
+        assert length_problem(chain(words, noise_at=noise_at, noise_multiplier=0.0)) == ""
 
 
 @pytest.mark.usefixtures("two_more")
