@@ -44,3 +44,6 @@ def test_a_small_run_starts_no_ray_and_another_app_always_does() -> None:
     few = {"rounds": 1000, "train-examples": 20}
     assert chosen_backend("auto", own, few, {}) == "serial"
     assert chosen_backend("ray", own, {"rounds": 1}, {}) == "ray"
+    learns = {"rounds": 1, "pretrain-examples": 20, "server-threads": 2}
+    assert chosen_backend("auto", own, learns, {}) == "ray"
+    assert chosen_backend("auto", own, {**learns, "server-threads": 1}, {}) == "serial"

@@ -96,6 +96,7 @@ def run(
         engine_config = read_backend_config(json.dumps(dict(backend_config or {})))
     except (TypeError, ValueError) as error:
         raise ConfigurationError(f"backend_config is {backend_config!r}: {error}") from error
+    chosen = baselines_of(baselines)  # before an earlier run is removed
     app = FlowerApp.own()
     changes = _plain(keys)
     given = {**_read(configuration, changes), **changes}
@@ -130,7 +131,7 @@ def run(
                 backend=backend,
                 backend_config=engine_config,
                 engine_log=engine_log,
-                baselines=baselines_of(baselines),
+                baselines=chosen,
                 anew=overwrite,
             )
     return load(output_dir / name)

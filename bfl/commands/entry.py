@@ -9,6 +9,7 @@ import atexit
 import importlib
 import os
 import sys
+import threading
 import time
 from contextlib import ExitStack
 
@@ -35,10 +36,12 @@ def flower_simulation() -> int:
 
 def _run(module: str, *, computes: bool) -> int:
     print_anywhere()
+    helps = bool({"-h", "--help"} & {*sys.argv})
+    # What a study is doing is in the lines of its runs.
+    if (computes or sys.argv[1:2] == ["study"]) and not helps and sys.stderr.isatty():
+        print("bfl is starting", file=sys.stderr)
     with ExitStack() as shown_inside:
-        if computes and not {"-h", "--help"} & {*sys.argv}:
-            if sys.stderr.isatty():
-                print("bfl is starting", file=sys.stderr)
+        if computes and not helps:
             doing("Python modules are imported")
             age = time.time() - Process().create_time()
             shown_inside.enter_context(shown(time.monotonic() - age))
@@ -49,6 +52,10 @@ def _run(module: str, *, computes: bool) -> int:
                 return interruption.over(error)
         status = int(main())
     if "tensorflow" in sys.modules:
+        if status < 128:  # an interrupted command waits for nobody
+            # Python's own end, which is private: it wakes the pools' idle threads and then waits
+            # for all that are no daemons; to join them alone would wait for idle ones for ever.
+            threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()

@@ -25,6 +25,7 @@ from bfl.deployment.private_files import (
 )
 from bfl.deployment.settings import ServerSettings, checked_hosts
 from bfl.errors import ConfigurationError, RunError
+from bfl.files import given_path
 from bfl.texts import read_text
 
 STATE = "state"
@@ -213,6 +214,11 @@ def start_run(given: argparse.Namespace) -> None:
     app, overrides = FlowerApp.own(), read_run_config(given.run_config)
     configuration = resolve(app.run_config(overrides), check_data=False)  # data may be elsewhere
     keys = configuration.keys
+    if baselines and configuration.exchange.secure_sums:
+        raise ConfigurationError(
+            f"--baselines {given.baselines}: a client's own model is no sum over clients, and "
+            f"exchange is {configuration.exchange.name}; allowed: exchange=direct, or no baselines"
+        )
     folder = Path(keys.output_dir).absolute() / (keys.name or made_up_name(configuration))
     # The app runs in a folder of Flower's: its paths are absolute.
     paths: Values = {"output-dir": str(folder.parent), "name": folder.name}
@@ -223,7 +229,7 @@ def start_run(given: argparse.Namespace) -> None:
         paths["dataset"] = f"{kind}:{Path(data).absolute()}"
     for key in ("data-dir", "initial-posterior"):
         if path := overrides.get(key):
-            paths[key] = str(Path(str(path)).absolute())
+            paths[key] = str(given_path(str(path), key).absolute())
     say = partial(print, flush=True)
     try:
         with shown(), bundled(app.folder) as code:

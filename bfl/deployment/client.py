@@ -100,7 +100,7 @@ def check_client(folder: Path, now: datetime) -> tuple[Identity, NodeSettings]:
     identity = Identity.read(folder / names.IDENTITY)
     node = f"client {identity.name}"
     check_private(folder / names.CLIENT_KEY, node)
-    load_private_key(folder / names.CLIENT_KEY)
+    load_private_key(folder / names.CLIENT_KEY, openssh=True)
     authority = load_certificate(folder / names.CA)
     check_dates(authority, node, "the authority's certificate", now)
     return identity, NodeSettings.of_client(folder / names.NODE, identity.name)

@@ -139,7 +139,7 @@ class ListedIdentity:
     @classmethod
     def read(cls, key: Path, clients: Path, partition_id: int) -> ListedIdentity:
         """Return the identity by a client's key and its own copy of the list of clients."""
-        private = load_private_key(key)
+        private = load_private_key(key, openssh=True)
         keys = {each.partition_id: each.public_key for each in ClientList.read(clients).clients}
         if keys.get(partition_id) != openssh_public(private.public_key()):
             raise ConfigurationError(

@@ -13,7 +13,7 @@ import bfl
 from bfl.commands.main import main
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.run.baselines import baselines_of
+from bfl.experiments.run.baselines import baselines_of, make_baselines
 
 SMALL = {
     "model": "mlp",
@@ -73,7 +73,40 @@ def _right_edge(chromium: str, page: str, width: int, folder: Path) -> float:
     return float(found[1])
 
 
-def test_unknown_baselines_are_refused() -> None:
+def test_unknown_baselines_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="central"):
         baselines_of("local+centrale")
     assert main(["run", "--baselines", "local"]) == 2
+    kept = RunFolder.create(tmp_path, "run", {"rounds": 2}, {})
+    with pytest.raises(ConfigurationError, match="central"):
+        bfl.run(SMALL, baselines="centrale", output_dir=tmp_path, name="run", overwrite=True)
+    assert kept.config() == {"rounds": 2}
+
+
+@pytest.mark.parametrize(
+    ("keys", "finished", "resumes"),
+    [
+        ({"seed": 1, "partition": "iid"}, True, None),  # it stays
+        ({"seed": 1, "partition": "iid"}, False, True),
+        ({"seed": 2, "partition": "iid"}, True, False),
+        ({"seed": 1, "partition": "dirichlet"}, True, False),  # which a real run refuses
+    ],
+)
+def test_a_baseline_that_is_there_stays_goes_on_or_is_made_again(
+    tmp_path: Path, keys: dict, finished: bool, resumes: bool | None
+) -> None:
+    run = RunFolder.create(tmp_path, "run", {"clients": 2, "seed": 1, "partition": "x"}, {})
+    run.write_json("metrics.json", {"accuracy": 0.5})
+    there = RunFolder.create(tmp_path, "run-central", {"clients": 1, **keys}, {})
+    if finished:
+        there.write_json("metrics.json", {"accuracy": 0.25})
+    made = []
+
+    def make(changes: dict, _: int) -> None:
+        made.append((changes["resume"], changes["exchange"]))
+        there.path.mkdir(exist_ok=True)
+        there.write_json("metrics.json", {"accuracy": 0.75})
+
+    make_baselines(run, ["central"], make, lambda _: None)
+    assert made == ([] if resumes is None else [(resumes, "direct")])
+    assert there.metrics()["accuracy"] == (0.25 if resumes is None else 0.75)

@@ -20,6 +20,7 @@ from bfl.experiments.results.clients import baseline_rows
 from bfl.experiments.results.figures.style import client_names
 from bfl.experiments.results.run_folder import BASELINES, CONFIG, METRICS, RunFolder
 from bfl.experiments.results.summary import BEFORE_CLOSING
+from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.printing import say
 
 LOCAL, CENTRAL = "local", "central"
@@ -87,20 +88,27 @@ def make_baselines(
 ) -> None:
     """Make the baselines of a finished run, unless they are there, and write them beside it.
 
+    One that was interrupted goes on; one of other keys than the run's is made again.
     Each has the run's rounds, epochs and test examples, and no closing round: only some client
     would add to it. The federation's numbers are those before its own closing.
     """
     clients = int(folder.config()["clients"])
     called = client_names(folder) or [f"client {client}" for client in range(clients)]
-    plain = {"closing": "none", "figures": "none", "resume": False}
+    plain = {"closing": "none", "figures": "none", "exchange": "direct"}
 
     def measured(name: str, changes: Mapping[str, Any], count: int) -> dict[str, float]:
         baseline = RunFolder(folder.path.with_name(f"{folder.path.name}-{name}"))
-        if anew and baseline.holds(CONFIG):
+        own, ours = {*plain, *changes, "clients", *FREE_TO_CHANGE}, folder.config()
+        made = baseline.config(missing={})
+        # Anything else of this name is somebody's own run, which the new one refuses to replace.
+        fits = made.items() >= {**changes, "clients": count}.items()
+        same = fits and all(ours.get(k, was) == was for k, was in made.items() if k not in own)
+        if made and (anew or (fits and not same)):
             shutil.rmtree(baseline.path)
-        if not baseline.holds(METRICS):
+        if not (same and baseline.holds(METRICS)):
             tell(f"baseline {name}")
-            make({**plain, **changes, "name": baseline.path.name, "clients": count}, count)
+            named = {"name": baseline.path.name, "resume": same and baseline.holds(CONFIG)}
+            make({**plain, **changes, **named, "clients": count}, count)
         numbers = baseline.metrics()
         return {each: numbers[each] for each in COMPARED if each in numbers}
 

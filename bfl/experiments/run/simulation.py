@@ -62,7 +62,11 @@ def chosen_backend(
         return backend
     if backend_config or app.client != FlowerApp.own().client:
         return "ray"
-    keys = resolve(app.run_config(overrides)).keys
+    configuration = resolve(app.run_config(overrides))
+    keys = configuration.keys
+    # A server that learns computes with its own number of threads, a client with one.
+    if configuration.server_network_decides and keys.server_threads != 1:
+        return "ray"
     dataset = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
     examples = len(train_positions(dataset, keys.train_examples))
     numbers = keys.rounds * keys.local_epochs * examples * math.prod(dataset.image_shape)
