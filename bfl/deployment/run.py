@@ -83,14 +83,16 @@ def follow_run(
         def read() -> None:
             nonlocal found
             for line in process.stdout or ():
+                follows, match = started.is_set(), STARTED.search(line)
+                if match and not follows:  # before anybody who reads the line can interrupt this
+                    found = match[1]
+                    started.set()
                 print(line, end="", flush=True)
                 spoke()
-                if started.is_set():  # the server's own lines say what it is doing
+                if follows:  # the server's own lines say what it is doing
                     doing("")
-                elif match := STARTED.search(line):
-                    found = match[1]
+                elif match:
                     doing("the server starts a process for the run, and asks the clients")
-                    started.set()
             over.set()
 
         Thread(target=read, daemon=True).start()
