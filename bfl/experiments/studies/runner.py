@@ -24,12 +24,13 @@ from bfl.errors import BflError, ConfigurationError, RunError
 from bfl.evaluation.evaluated_ensemble import of_a_posterior
 from bfl.evaluation.metrics import metric_names, metrics_by_task
 from bfl.evaluation.regression import ERROR
+from bfl.experiments.results.monitoring import VALIDATION
 from bfl.experiments.results.run_folder import CONFIG, METRICS, is_written_to
 from bfl.experiments.results.summary import BEFORE_CLOSING
 from bfl.experiments.results.table import cell
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.studies.claims import check_seeds
-from bfl.experiments.studies.columns import curve_of, rounds_to
+from bfl.experiments.studies.columns import at_round, curve_of, rounds_to
 from bfl.experiments.studies.results import (
     FAILED,
     GIVEN,
@@ -190,6 +191,16 @@ def check_runs(
                 f"columns: metric is '{column.metric}', which no run of task {' or '.join(tasks)} "
                 f"has; allowed: what is made of {', '.join(sorted(allowed))}"
             )
+        at = None if column.metric.startswith(VALIDATION) else at_round(column.metric)
+        number = at[1] if at and "rounds" not in opened.study.scale else 0
+        for run in opened.runs if number else ():
+            keys = run.configuration.keys
+            if number > keys.rounds or not keys.evaluate_every or number % keys.evaluate_every:
+                raise ConfigurationError(
+                    f"columns: metric is '{column.metric}', and {run.name} does not evaluate round "
+                    f"{number}; allowed: a multiple of evaluate-every ({keys.evaluate_every}) up "
+                    f"to rounds ({keys.rounds})"
+                )
     return list(missing)
 
 

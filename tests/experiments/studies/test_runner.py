@@ -203,6 +203,8 @@ REFUSED = [
     ('"nwa"', HEADS, "shared"),
     ("rounds =", 'dataset = "npz:x.npz"\nrounds =', "x.npz"),
     ('"negative-log-likelihood"', '"rounds-to-macro-f1-0.5"', "macro-f1"),
+    ('"negative-log-likelihood"', '"rounds-to-macro-f1-0.5"', "macro-f1"),
+    ('"negative-log-likelihood"', '"accuracy-at-round-5"', "round 5"),
     ('file = "published.csv"', 'file = "published.csv"' + CLAIM, "2 claims; 7 can"),
 ]
 OPTIONS = [
