@@ -19,9 +19,10 @@ from bfl.federation.node_description import (
     code_digest,
     manifest_content,
 )
-from bfl.federation.wire import CONFIG, DATA_DIR, DATASET, NUM_CLASSES, PRIVATE
+from bfl.federation.wire import CLASS_NAMES, CONFIG, DATA_DIR, DATASET, NUM_CLASSES, PRIVATE
 from bfl.learning.models import create_architecture
 from bfl.plugins import load_plugins
+from bfl.texts import few
 from clients.examples import (
     check_labels,
     declared_examples,
@@ -120,11 +121,11 @@ def _find_label_problem(query: Mapping[str, Any], node: Node) -> str:
     if not node.dataset or classes is None:
         return ""
     reading = reading_of_query(query, node)
-    labels = own_data(node.dataset, reading).train_labels
+    data = own_data(node.dataset, reading)
     if cached_dataset(node.dataset, "", reading).numbered_here:
         return ""  # a table of its own, whose classes are told apart by name
     try:
-        check_labels(labels, int(classes), node.dataset)
+        check_labels(data.train_labels, int(classes), node.dataset)
     except errors.DataError as error:
         if node.simulated:
             return str(error)
@@ -132,6 +133,14 @@ def _find_label_problem(query: Mapping[str, Any], node: Node) -> str:
         return (
             f"some training labels of its own data are none of the run's {classes} classes, 0 to "
             f"{int(classes) - 1}; its own log says which data"
+        )
+    names = tuple(query.get(CLASS_NAMES, ()))
+    unnamed = any(all(map(str.isdecimal, each)) for each in (names, data.class_names))
+    if not unnamed and names != data.class_names:  # else classes are numbers on either side
+        print(f"classes of {node.dataset}: {', '.join(data.class_names)}", file=sys.stderr)
+        return (
+            f"the classes of its own data are not the run's, {few(names)}, in this order; its own "
+            "log has them"
         )
     return ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -288,6 +288,7 @@ class NodeDescriptions:
     Args:
         private: Whether nodes shall not say how many examples they have.
         num_classes: The number of classes that nodes' own labels are held to; None: they are not.
+        class_names: The names of these classes, to which nodes' own are held where both have some.
         dataset: The run's data set and where it looks for archives, which nodes without data of
             their own look for; None: they do not.
 
@@ -303,6 +304,7 @@ class NodeDescriptions:
         *,
         private: bool = False,
         num_classes: int | None = None,
+        class_names: Sequence[str] = (),
         dataset: tuple[str, str, Reading] | None = None,
         personal_models: bool = False,
     ) -> None:
@@ -314,6 +316,7 @@ class NodeDescriptions:
             **({"plugins": plugins} if plugins else {}),
             **({wire.PRIVATE: True} if private else {}),
             **({wire.NUM_CLASSES: num_classes} if num_classes is not None else {}),
+            **({wire.CLASS_NAMES: [*class_names]} if class_names else {}),
             **(
                 {wire.DATASET: portable_dataset(dataset[0]), **dataset[2].values()}
                 if dataset

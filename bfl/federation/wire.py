@@ -37,6 +37,7 @@ PRIVATE = "private"
 """Entry of a query where clients keep what they measure, their numbers of examples included."""
 
 NUM_CLASSES = "num-classes"
+CLASS_NAMES = "class-names"
 """Number of classes of the run, in a task and in a query that asks of a node's own labels."""
 
 DATASET, DATA_DIR = "dataset", "data-dir"

@@ -83,6 +83,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
             private=is_private(configuration.outgoing),
             # With heads of their own, clients have classes of their own.
             num_classes=None if configuration.shared.partial else whole.num_classes,
+            class_names=() if configuration.shared.partial else whole.class_names,
             dataset=(
                 keys.dataset,
                 keys.data_dir,

@@ -1,5 +1,6 @@
 """docs/tutorial.md runs as it stands, and shows what its commands and snippets print."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -9,12 +10,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from tutorial_page import PAGE, masked, page_as_run
 
+DOING = re.compile(r"\[ NUMBER s\] ")
+
 
 @pytest.mark.slow
 @pytest.mark.long
 def test_the_page_shows_what_it_gives(tmp_path: Path) -> None:
-    shown = PAGE.read_text(encoding="utf-8")
-    assert masked(page_as_run(shown, tmp_path)) == masked(shown)
+    shown = masked(text := PAGE.read_text(encoding="utf-8"))
+    printed = masked(page_as_run(text, tmp_path))
+    # A slow machine also says what it is doing, where three seconds would be silent.
+    assert [line for line in printed if line in shown or not DOING.match(line)] == shown
     assert (tmp_path / "moved" / "best-posterior.npz").exists()
 
 

@@ -181,6 +181,27 @@ def test_a_node_whose_labels_are_none_of_the_runs_is_refused_at_once(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize("names", [("b", "a"), ("a", "c")])
+def test_a_node_whose_classes_have_another_order_is_refused(
+    names: tuple[str, ...], tmp_path: Path
+) -> None:
+    """It would teach the network to take one class for the other."""
+    images, labels, words = np.zeros((40, 8, 8), np.uint8), np.arange(40) % 2, []
+    for number, given in enumerate((("a", "b"), ("a", "b"), names)):
+        path = tmp_path / f"{number}.npz"
+        own = {"x_train": images, "y_train": labels % len(given)}
+        own |= {"x_test": images[:4], "y_test": own["y_train"][:4], "class_names": given}
+        np.savez(path, **own)
+        words.append(f"npz:{path}")
+    grid = DeploymentGrid(app, [], 2)
+    for partition_id, word in enumerate(words[1:]):
+        grid.start(partition_id, dataset=word)
+    values = {"model": "mlp", "output-dir": str(tmp_path / "runs"), "server-evaluates": False}
+    with pytest.raises(ConfigurationError, match="not the run's, a, b, in this order") as caught:
+        run_federation(grid, resolve({**values, "dataset": words[0], "evaluate-every": 0}))
+    assert str(caught.value).startswith(f"node {FIRST_ID + 1} (partition 1): ")
+
+
 def test_a_run_is_not_gone_on_with_by_another_partition_or_other_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
