@@ -153,9 +153,14 @@ class Folder(PathSource):
     is_folder: ClassVar[bool | None] = True
 
     def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
-        """Return files of answers, and all folders, which change where an image comes or goes."""
+        """Return files of answers and classes, and all folders, which change with their images."""
         walked = list(os.walk(self.find(location, data_dir)))
-        answers = [Path(path, LABELS) for path, _, files in walked if LABELS in files]
+        answers = [
+            Path(path, name)
+            for path, _, files in walked
+            for name in (LABELS, CLASSES)
+            if name in files
+        ]
         return (*answers, *(Path(path) for path, _, _ in walked))
 
     def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:

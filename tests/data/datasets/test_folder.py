@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from bfl.commands.predict import read_pictures
-from bfl.data.datasets import Reading, load_dataset, said_of
+from bfl.data.datasets import Reading, cached_dataset, load_dataset, said_of
 from bfl.errors import BflError, ConfigurationError
 
 
@@ -47,6 +47,10 @@ def test_train_and_test_folders_are_read_as_they_are(tmp_path: Path) -> None:
     ordered = load_dataset(f"folder:{tmp_path.name}", tmp_path.parent)
     assert ordered.train_labels.tolist() == [2, 2, 2, 0, 0, 0]
     assert (ordered.class_names, ordered.numbered_here) == (("bee", "wasp", "ant"), "")
+    # A file that is written anew is read anew, as a process keeps a data set.
+    assert cached_dataset(f"folder:{tmp_path}", "").class_names == ordered.class_names
+    (tmp_path / "classes.txt").write_text("ant\nbee\n")
+    assert cached_dataset(f"folder:{tmp_path}", "").class_names == ("ant", "bee")
 
 
 def test_what_a_folder_has_and_a_run_does_not_use_is_counted(tmp_path: Path) -> None:
