@@ -13,6 +13,7 @@ from bfl.commands.check import reading_of, report
 from bfl.commands.terminal import add_run_config_to, path_argument
 from bfl.configuration import resolve
 from bfl.configuration.sources import read_run_config
+from bfl.data.datasets import cached_dataset
 from bfl.deployment import setup
 from bfl.deployment.client_list import ClientList
 from bfl.deployment.private_files import (
@@ -24,7 +25,7 @@ from bfl.deployment.private_files import (
     FederationFolder,
 )
 from bfl.deployment.settings import ServerSettings, checked_hosts
-from bfl.errors import ConfigurationError, RunError
+from bfl.errors import ConfigurationError, DataError, RunError
 from bfl.files import given_path
 from bfl.texts import read_text
 
@@ -174,7 +175,16 @@ def check_folder(given: argparse.Namespace) -> None:
     if (given.folder / IDENTITY).is_file():
         identity, node = check_client(given.folder, datetime.now(UTC))
         if node.dataset:
-            print(report(node.dataset, node.data_dir or "", reading_of(given.run_config)[1]))
+            reading = reading_of(given.run_config)[1]
+            print(report(node.dataset, node.data_dir or "", reading))
+            dataset = cached_dataset(node.dataset, node.data_dir or "", reading)
+            # Nodes agree on the classes of tables before the first round.
+            if dataset.numbered_here and not dataset.encoding:
+                raise DataError(
+                    f"client {identity.name}: {dataset.numbered_here}, which another client may "
+                    "number otherwise; allowed: a file classes.txt in a folder, or an array "
+                    "class_names in an archive, with all classes of the run in its order"
+                )
         print(f"client {identity.name}: nothing is missing")
     else:
         _, listed = check_server(given.folder, datetime.now(UTC))

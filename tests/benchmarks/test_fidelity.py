@@ -209,7 +209,7 @@ def test_gradient_and_curvature_of_classifiers(generator: np.random.Generator) -
         p = data.residuals(weights)[1]
         spread = p[..., None] * (np.eye(p.shape[-1]) - p[..., None, :])
         expected = np.einsum("isnc,sncd,jsnd->sij", jacobian, spread, jacobian)
-        np.testing.assert_allclose(curvature, expected, atol=2e-3)
+        np.testing.assert_allclose(curvature, expected, atol=1e-3)
 
 
 def test_the_closings_whole_head_is_laplaces_approximation(generator: np.random.Generator) -> None:

@@ -10,11 +10,13 @@ import threading
 from datetime import timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from federation_folders import HOSTS, NOW, listed
+from PIL import Image
 
 from bfl.commands.main import main
 from bfl.deployment import private_files as names
@@ -263,6 +265,18 @@ def test_the_commands_do_what_they_say(tmp_path: Path, capsys: pytest.CaptureFix
     assert Identity.read(made.client("client-1") / "identity.toml").address == "a.example:443"
     assert "it lets in client-0, client-1" in bfl("check", made.server)
     assert "client client-1: nothing is missing" in bfl("check", made.client("client-1"))
+    own = made.client("client-1")
+    for name in ("ant", "bee"):  # numbered by the folders' names, which others may lack
+        (own / "images" / name).mkdir(parents=True)
+        for number in range(5):
+            grey = np.full((4, 4), number, np.uint8)
+            Image.fromarray(grey).save(own / "images" / name / f"{number}.png")
+    with (own / "node.toml").open("a") as settings:
+        settings.write('\ndataset = "folder:images"\n')
+    assert main(["federation", "check", str(own)]) == 2
+    assert "classes.txt" in capsys.readouterr().err
+    (own / "images" / "classes.txt").write_text("ant\nbee\nwasp\n")
+    assert "client client-1: nothing is missing" in bfl("check", own)
     assert "partition 1 is vacant" in bfl("revoke-client", made.path, "client-1")
     assert "it lets in client-0\n" in bfl("check", made.server)
     said = bfl("add-client", made.path, "one")

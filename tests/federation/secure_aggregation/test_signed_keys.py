@@ -15,7 +15,7 @@ from in_memory import Clients, plain_sum, random_vectors, run
 
 from bfl.deployment.authority import openssh_public, private_pem
 from bfl.deployment.client_list import Client, ClientList, ListedIdentity
-from bfl.errors import BflError, ProtocolError, UnusableClientsError
+from bfl.errors import BflError, ConfigurationError, DataError, ProtocolError, UnusableClientsError
 from bfl.federation.secure_aggregation.client import advertise
 from bfl.federation.secure_aggregation.keys import Identity, Unsigned
 from bfl.federation.secure_aggregation.messages import Invitation, Roster, Shares
@@ -138,10 +138,13 @@ def test_a_node_says_who_it_is_by_its_own_files(files: Path) -> None:
     identity = node(**both).identity
     identities(files)[1].check(4, b"text", identity.sign(b"text"))
     assert isinstance(node().identity, Unsigned)
-    for wrong, said in (
-        ({"clients-list": both["clients-list"]}, "go together, and one is missing"),
-        ({**both, "signing-key": str(files / "key-1")}, "another key .* for partition 4"),
-        ({**both, "signing-key": str(files / "none")}, str(files / "none")),
-    ):
-        with pytest.raises(BflError, match=said):
+    incomplete, missing = {"clients-list": both["clients-list"]}, str(files / "none")
+    of_another = {**both, "signing-key": str(files / "key-1")}
+    refused: list[tuple[dict[str, str], type[BflError], str]] = [
+        (incomplete, ConfigurationError, "go together, and one is missing"),
+        (of_another, ConfigurationError, "another key .* for partition 4"),
+        ({**both, "signing-key": missing}, DataError, missing),
+    ]
+    for wrong, error, said in refused:
+        with pytest.raises(error, match=said):
             _ = node(**wrong).identity
