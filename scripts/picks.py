@@ -5,12 +5,14 @@
     python scripts/picks.py configs/which-rule/digits-tried.toml
 
 By docs/results/protocol.md: the least mean NLL, over the seeds, of images held back from the
-clients' training data. The study is written beside the file, as ``digits-picked.toml``.
+clients' training data. The study is written beside the file, as ``digits-picked.toml``. It extends
+what that file extends, and has its base, but for what was there for picking alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -36,24 +38,25 @@ PARTITIONS: list[dict[str, Any]] = [
     {"label": "dirichlet-0.1", "partition": "dirichlet", "alpha": 0.1},
     {"label": "2-class", "partition": "shards", "shards-per-client": 2},
 ]
-CLAIMS: list[dict[str, Any]] = [
-    {
-        "metric": "negative-log-likelihood",
-        "better": {"method": "IVON", "partition": [p["label"] for p in PARTITIONS]},
-        "worse": {"method": "FedAvg"},
-    },
-    {
-        "metric": "negative-log-likelihood",
-        "better": {"method": ["WS", "MC dropout"], "partition": ["dirichlet-0.5", "2-class"]},
-        "worse": {"method": "FedAvg"},
-    },
-    {
-        "metric": "negative-log-likelihood",
-        "better": {"method": "IVON", "partition": [p["label"] for p in PARTITIONS]},
-        "worse": {"method": "FedAvg, 40 rounds"},
-    },
-]
-"""The family of the comparison, 12 claims: declared here, before there are runs."""
+PICKING = ("server-labels", "ood-dataset")
+"""Keys that a file of configurations to pick from sets otherwise than the comparison."""
+
+
+def claims(partitions: list[str]) -> list[dict[str, Any]]:
+    """Return the family of a comparison: declared here, before there are runs."""
+    unequal = [name for name in partitions if name in {"dirichlet-0.5", "2-class"}]
+    return [
+        {
+            "metric": "negative-log-likelihood",
+            "better": {"method": better, "partition": names},
+            "worse": {"method": worse},
+        }
+        for better, worse, names in (
+            ("IVON", "FedAvg", partitions),
+            (["WS", "MC dropout"], "FedAvg", unequal),
+            ("IVON", "FedAvg, 40 rounds", partitions),
+        )
+    ]
 
 
 def picks(table: StudyTable) -> pd.DataFrame:
@@ -84,8 +87,9 @@ def picks(table: StudyTable) -> pd.DataFrame:
     return picked.reset_index().assign(tried=int(tried.max()))
 
 
-def comparison(table: StudyTable, picked: pd.DataFrame) -> str:
+def comparison(table: StudyTable, picked: pd.DataFrame, partitions: list[str]) -> str:
     """Return the study's file that compares the picked configurations on other seeds."""
+    tried = tomllib.loads(table.study.source.read_text(encoding="utf-8"))
     chosen = {(row.method, row.setting) for row in picked.itertuples()}
     rows = [
         {"label": {"method": row.labels["method"]}, **row.values}
@@ -95,14 +99,19 @@ def comparison(table: StudyTable, picked: pd.DataFrame) -> str:
     # 20 rounds of IVON or Flipout cost about twice FedAvg's: what FedAvg does with as much.
     longer = {"label": {"method": "FedAvg, 40 rounds"}, "rounds": 40}
     rows += [{**row, **longer} for row in rows if row["label"]["method"] == "FedAvg"]
+    base = {key: value for key, value in tried["base"].items() if key not in PICKING}
     tables = {
-        "extends": "digits.toml",
+        "extends": tried["extends"],
         "title": "Which rule, equally tuned: "
         + table.study.title.partition(": ")[2].replace(", Dirichlet 0.5", ""),
         "name": table.study.name.replace("-tried", "-picked"),
-        "axes": {"seed": SEEDS, "partition": PARTITIONS},
+        **({"base": base} if base else {}),
+        "axes": {
+            "seed": SEEDS,
+            "partition": [each for each in PARTITIONS if each["label"] in partitions],
+        },
         "rows": rows,
-        "claims": CLAIMS,
+        "claims": claims(partitions),
     }
     head = (
         f"# Written by scripts/picks.py from {table.study.source.name}: docs/results/protocol.md\n"
@@ -114,12 +123,15 @@ def main() -> None:
     """Pick, print what was picked, and write the comparison."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("study", type=Path, help="the study of what is tried")
-    path = parser.parse_args().study
+    labels = [each["label"] for each in PARTITIONS]
+    parser.add_argument("--partitions", nargs="+", choices=labels, default=labels)
+    given = parser.parse_args()
+    path = given.study
     table = bfl.study(path)
     picked = picks(table)
     print(markdown_table(picked.round(4)), end="")
     to = path.with_name(path.name.replace("-tried", "-picked"))
-    to.write_text(comparison(table, picked), encoding="utf-8")
+    to.write_text(comparison(table, picked, given.partitions), encoding="utf-8")
     print(to)
 
 
