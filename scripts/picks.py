@@ -105,7 +105,7 @@ def comparison(table: StudyTable, picked: pd.DataFrame, partitions: list[str]) -
         "title": "Which rule, equally tuned: "
         + table.study.title.partition(": ")[2].replace(", Dirichlet 0.5", ""),
         "name": table.study.name.replace("-tried", "-picked"),
-        **({"base": base} if base else {}),
+        **({"base": {**base, "server-labels": False}} if base else {}),
         "axes": {
             "seed": SEEDS,
             "partition": [each for each in PARTITIONS if each["label"] in partitions],

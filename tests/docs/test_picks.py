@@ -24,7 +24,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def made(script: ModuleType, best: str, left_out: str = "") -> StudyTable:
-    """Return a table of made-up runs: the test images favour every setting but the best one."""
+    """Return a table of runs whose test images favour every setting but the best one."""
     study = read_study(TRIED)
     runs = [run for run in study.runs if run.labels["setting"] != left_out]
     rows = {run.name: {**run.labels, "diverged": ""} for run in runs}
@@ -58,15 +58,15 @@ def test_the_comparison_has_ten_other_seeds_that_carry_its_claims(
     script: ModuleType, tmp_path: Path
 ) -> None:
     table = made(script, "rate 0.005")
+    partitions = [each["label"] for each in script.PARTITIONS]
     (tmp_path / "digits.toml").write_text(TRIED.with_name("digits.toml").read_text("utf-8"))
     path = tmp_path / "digits-picked.toml"
-    path.write_text(script.comparison(table, script.picks(table)), encoding="utf-8")
+    path.write_text(script.comparison(table, script.picks(table), partitions), encoding="utf-8")
     study = read_study(path)
     check_seeds(study)
     assert study.tested_claims() == 12
     assert len(study.runs) == 10 * 4 * 5
-    seeds = {run.values["seed"] for run in study.runs}
-    assert not seeds & {run.values["seed"] for run in table.study.runs}
+    assert not {run.values["seed"] for run in study.runs} & {100, 101}
     fedavg, longer = (
         next(run for run in study.runs if run.labels["method"] == method)
         for method in ("FedAvg", "FedAvg, 40 rounds")
