@@ -42,7 +42,6 @@ CHAPTERS = (
     "bfl.deployment",
     "bfl.experiments.run",
     "bfl.experiments.studies",
-    "bfl.experiments.comparison",
     "bfl.api",
     "bfl.commands",
     "clients",

@@ -26,7 +26,6 @@ COMMANDS = {
     ),
     "study": ("study.add_to", "make the missing runs of a study"),
     "table": ("study.add_table_to", "print a study's table next to the published one"),
-    "verdicts": ("study.add_verdicts_to", "rewrite the tables and claims in pages of results"),
     "predict": ("predict.add_to", "predict images with the posterior of a run"),
     "evaluate": ("predict.add_evaluate_to", "evaluate a finished run on any labelled data set"),
     "close": ("close.add_to", "make the closing round of a simulation that is over"),
@@ -34,8 +33,7 @@ COMMANDS = {
         "close.add_finish_to",
         "end an interrupted simulation with the rounds that it has made",
     ),
-    "runs": ("runs.add_to", "list the runs of a folder: state, keys, metrics"),
-    "compare": ("runs.add_comparison_to", "overlay the curves of runs, say what differs"),
+    "runs": ("runs.add_to", "list the runs of a folder: state and final metrics"),
     "federation": (
         "federation.add_to",
         "a federation on real machines: certificates, keys, server, clients",

@@ -15,12 +15,12 @@ from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.report import run_report
 from bfl.experiments.results.run_folder import REPORT, RunFolder
 from bfl.experiments.run.simulation import BACKENDS, read_backend_config
-from bfl.experiments.studies.claims import rewrite, study_report, with_claims
+from bfl.experiments.studies.claims import study_report, with_claims
 from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.results import OUTPUT, STUDY_TOML, OpenedStudy, StudyFolder, open_study
 from bfl.experiments.studies.runner import MACHINE_KEYS, make_study
 from bfl.experiments.studies.study import REDUCIBLE
-from bfl.experiments.studies.table import FORMATS, study_table
+from bfl.experiments.studies.table import study_table
 
 
 def add_to(study: argparse.ArgumentParser) -> None:
@@ -129,35 +129,12 @@ def add_table_to(table: argparse.ArgumentParser) -> None:
         "study", type=path_argument, metavar="STUDY", help="the study's folder, or its TOML file"
     )
     add_place_to(table)
-    table.add_argument("--format", default="markdown", metavar=f"{{{','.join(FORMATS)}}}")
-    table.add_argument(
-        "--write", action="store_true", help="also write all formats into the study's folder"
-    )
     table.set_defaults(run=print_table)
 
 
-def add_verdicts_to(pages: argparse.ArgumentParser) -> None:
-    """Add the options of ``bfl verdicts``."""
-    pages.add_argument(
-        "pages", type=path_argument, nargs="+", metavar="PAGE", help="a Markdown file"
-    )
-    pages.add_argument(
-        "--write", action="store_true", help="also write the tables and figures of its studies"
-    )
-    pages.set_defaults(run=write_pages)
-
-
 def print_table(given: argparse.Namespace) -> None:
-    """Print a study's table."""
-    if given.format not in FORMATS:
-        raise ConfigurationError(unknown_name("--format", given.format, FORMATS))
-    asked = opened(given.study, given)
-    table = study_table(asked)
-    write = with_claims if given.format == "markdown" else FORMATS[given.format][1]
-    print(write(table), end="")
-    if given.write:
-        for name, write in FORMATS.values():
-            asked.folder.write(name, write(table).encode())
+    """Print a study's table and claims as Markdown."""
+    print(with_claims(study_table(opened(given.study, given))), end="")
 
 
 def add_plot_to(plot: argparse.ArgumentParser) -> None:
@@ -216,10 +193,3 @@ def _run_folder(given: argparse.Namespace) -> RunFolder:
         if getattr(given, name) != default:
             raise ConfigurationError(f"--{name} is for studies; {given.folder} is a run")
     return folder
-
-
-def write_pages(given: argparse.Namespace) -> None:
-    """Rewrite the sections of pages; with --write also tables and figures of their studies."""
-    for page in given.pages:
-        rewrite(page, folders=given.write)
-        print(page)

@@ -215,8 +215,6 @@ def test_a_path_that_cannot_be_is_refused_wherever_one_is_given(
         ["predict", given, "--data", "x.npz"],
         ["predict", ".", "--data", given],
         ["runs", given],
-        ["compare", given, given],
-        ["verdicts", given],
         ["list", "--plugins", f"{given}.py"],
         ["federation", "init", given, "--host", "localhost", "--clients", "2"],
         ["federation", "server", given],

@@ -1,5 +1,6 @@
 """Pages of results are what the committed results make of them."""
 
+import importlib
 import re
 from pathlib import Path
 
@@ -8,7 +9,6 @@ import pytest
 
 from bfl.configuration.sources import read_toml
 from bfl.experiments.studies import read_study
-from bfl.experiments.studies.claims import rewritten
 from bfl.experiments.studies.results import open_study
 from bfl.experiments.studies.study import configuration_hash
 
@@ -19,9 +19,10 @@ PAGES = [p for p in sorted(RESULTS.glob("*.md")) if "<!-- end -->" in p.read_tex
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_is_current(page: Path) -> None:
-    text, claims = rewritten(page)
-    assert text == page.read_text("utf-8"), f"bfl verdicts {page} --write"
+def test_a_page_is_current(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    text, claims = importlib.import_module("verdicts").rewritten(page)
+    assert text == page.read_text("utf-8"), f"python scripts/verdicts.py {page}"
     assert (claims is not None) == page.with_suffix(".png").is_file()
 
 

@@ -1,4 +1,4 @@
-"""Claims: rankings of two lines that a study's file declares, and the pages that show them.
+"""Claims: rankings of two lines that a study's file declares, and a study's report.
 
 There is one test: the exact paired sign-flip test over the seeds, two-sided, with Holm's correction
 over the claims of the study's file. They are declared before the runs, so neither the page nor the
@@ -13,34 +13,29 @@ Sources:
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bfl.errors import ConfigurationError, DataError, RunError
+from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.environment import describe_times
-from bfl.experiments.results.figures.style import COLORS, new_figure, png, styled
+from bfl.experiments.results.figures.style import COLORS, new_figure, styled
 from bfl.experiments.results.report import Drawn, Section, Table, page, svg
 from bfl.experiments.results.table import ABSENT, markdown_table
-from bfl.experiments.studies.figures import draw_study, drawings
-from bfl.experiments.studies.results import NO_RESULTS, VERSIONS, OpenedStudy, open_study, rounded
+from bfl.experiments.studies.figures import drawings
+from bfl.experiments.studies.results import VERSIONS, OpenedStudy, rounded
 from bfl.experiments.studies.study import SEED, Choice, Claim, Study
 from bfl.experiments.studies.table import (
     StudyTable,
     as_text,
     markdown,
-    notes_of_origin,
     number_as_text,
     study_table,
 )
-from bfl.files import write_atomically
-from bfl.texts import counted, read_text
+from bfl.texts import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -307,66 +302,9 @@ def forest_plot(table: pd.DataFrame) -> MatplotlibFigure:
         return figure
 
 
-# Pages -------------------------------------------------------------------------------------------
-
-_SECTION = re.compile(r"(<!-- (claims|table) (\S+(?: \S+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
-
-
-def rewritten(path: Path) -> tuple[str, pd.DataFrame | None]:
-    """Return a page's text with its sections generated again, and its claims if it has any.
-
-    Between ``<!-- claims STUDY … -->`` or ``<!-- table STUDY -->`` and ``<!-- end -->`` stand
-    claims of studies, or a study's table; STUDY is a folder of results next to the page.
-    """
-    found: pd.DataFrame | None = None
-    try:
-        page = read_text(path)
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot read {path}: {error}") from error
-    if not _SECTION.search(page):
-        raise DataError(f"{path} has no section between '<!-- claims STUDY -->' and '<!-- end -->'")
-
-    @cache
-    def table_of(name: str) -> StudyTable:
-        return study_table(open_study(path.parent / name, results=[Path(NO_RESULTS)]))
-
-    def written(section: re.Match[str]) -> str:
-        nonlocal found
-        begin, kind, names, end = section.groups()
-        tables = {name: table_of(name) for name in names.split()}
-        if kind == "table":
-            text = "\n".join(markdown(table).partition("\n\n")[2] for table in tables.values())
-            return begin + text + end
-        found = claims({n.removeprefix(f"{path.stem}-"): t for n, t in tables.items()})
-        text = claims_markdown(found, _decimals(*tables.values()))
-        notes = notes_of_origin([table.results for table in tables.values()])
-        text += "".join(f"\n{note}\n" for note in notes)
-        return f"{begin}![Forest plot]({path.stem}.png)\n\n{text}{end}"
-
-    return _SECTION.sub(written, page), found
-
-
-def _decimals(*tables: StudyTable) -> dict[str, int]:
+def decimals_of(*tables: StudyTable) -> dict[str, int]:
+    """Return the decimals of the columns of some studies, by heading."""
     return {column.heading: column.decimals for table in tables for column in table.study.columns}
-
-
-def rewrite(path: Path, *, folders: bool) -> None:
-    """Write a page's sections anew, and its forest plot next to it; see ``rewritten``.
-
-    With ``folders`` the tables and figures in its studies' folders are written as well.
-    """
-    text, found = rewritten(path)
-    try:
-        write_atomically(path, text.encode())
-        if found is not None:
-            write_atomically(path.with_suffix(".png"), png(forest_plot(found)))
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
-    names = {name for section in _SECTION.finditer(text) for name in section[3].split()}
-    for name in names if folders else ():
-        study = open_study(path.parent / name, results=[Path(NO_RESULTS)])
-        study.folder.write("table.md", markdown(study_table(study)).encode())
-        draw_study(study)
 
 
 def with_claims(table: StudyTable) -> str:
@@ -374,7 +312,7 @@ def with_claims(table: StudyTable) -> str:
     if not table.study.claims:
         return markdown(table)
     found = claims({table.study.name: table})
-    return f"{markdown(table)}\n## Claims\n\n{claims_markdown(found, _decimals(table))}"
+    return f"{markdown(table)}\n## Claims\n\n{claims_markdown(found, decimals_of(table))}"
 
 
 def study_report(opened: OpenedStudy) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -239,36 +239,3 @@ def markdown(table: StudyTable) -> str:
     frame = as_text(table)
     text = markdown_table(frame, len(frame.columns) - len(table.study.label_columns))
     return f"# {table.study.title}\n\n{' '.join(table.notes)}\n\n{text}"
-
-
-def comma_separated(table: StudyTable) -> str:
-    """Return the table as CSV: full precision, one column for each number, and the scale."""
-    lines = table.lines.drop(columns="state").copy()  # pandas warns of frames of many blocks
-    lines["scale"] = table.study.scale_in_words
-    return str(lines.to_csv(index=False))
-
-
-def latex(table: StudyTable) -> str:
-    """Return the table as LaTeX for the package booktabs, with its notes in the caption."""
-    labels, frame = len(table.study.label_columns), as_text(table)
-    styler = (
-        frame.style.hide(axis="index")
-        .format(escape="latex")
-        .format_index(axis="columns", escape="latex")
-    )
-    return str(
-        styler.to_latex(
-            hrules=True,
-            position_float="centering",
-            column_format="l" * labels + "r" * (len(frame.columns) - labels),
-            caption=f"{table.study.title}. {' '.join(table.notes)}",
-        )
-    )
-
-
-FORMATS: dict[str, tuple[str, Callable[[StudyTable], str]]] = {
-    "markdown": ("table.md", markdown),
-    "csv": ("table.csv", comma_separated),
-    "latex": ("table.tex", latex),
-}
-"""File name and writer by format."""

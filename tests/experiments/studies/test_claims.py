@@ -11,7 +11,7 @@ from small_study import STUDY, bfl, finish_run, made_study, scaled_study
 
 from bfl.errors import ConfigurationError
 from bfl.experiments.studies import Run
-from bfl.experiments.studies.claims import LEVEL, check_seeds, claims, holm, p_value, rewritten
+from bfl.experiments.studies.claims import LEVEL, check_seeds, claims, holm, p_value
 from bfl.experiments.studies.results import StudyFolder
 from bfl.experiments.studies.table import StudyTable
 
@@ -143,17 +143,7 @@ def test_a_line_is_compared_with_itself_in_two_columns(tmp_path: Path) -> None:
     assert row.ours == pytest.approx(100 * (np.mean(BETTER) - np.mean(WORSE)))
 
 
-def test_one_command_writes_a_page_its_tables_and_its_figures(tmp_path: Path, capsys: Any) -> None:
-    made(tmp_path, BETTER, WORSE, CLAIMS + '\n[[figures]]\nname = "both"\nkind = "numbers"\n')
-    page = tmp_path / "page.md"
-    page.write_text("<!-- claims small -->\n<!-- end -->\n<!-- table small -->\n<!-- end -->\n")
-    assert bfl("verdicts", page, "--write") == 0
-    text = page.read_text(encoding="utf-8")
-    assert rewritten(page)[0] == text
-    assert "| found |" in text
-    assert page.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "small" / "table.md").is_file()
-    assert (tmp_path / "small" / "figures" / "both.png").is_file()
-    capsys.readouterr()
+def test_claims_are_printed_below_the_table(tmp_path: Path, capsys: Any) -> None:
+    made(tmp_path, BETTER, WORSE)
     assert bfl("table", tmp_path / "small") == 0
     assert "| found |" in capsys.readouterr().out

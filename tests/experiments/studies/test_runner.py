@@ -275,7 +275,6 @@ def test_looking_at_a_study_runs_no_plugin(fake: Fake, capsys: Any) -> None:
 
     begin(fake.opened().folder, fake.opened().study)
     assert bfl("table", folder) == 0
-    assert bfl("runs", folder) == 0
     assert bfl("report", folder) != 0, "no run is done"
     assert not marker.exists()
 
@@ -288,8 +287,6 @@ def test_what_is_no_study_is_refused(command: str, tmp_path: Path, capsys: Any) 
     assert "no.toml" in capsys.readouterr().err
     assert bfl("study", write_study(tmp_path).with_suffix("")) == 2
     assert "small.toml" in capsys.readouterr().err
-    assert bfl("table", write_study(tmp_path), "--format", "latx") == 2
-    assert "'latex'" in capsys.readouterr().err
 
 
 REAL = """

@@ -1,7 +1,5 @@
 """The table's numbers, against numbers computed by hand, and its formats; foreign images."""
 
-import csv
-import io
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +22,6 @@ from bfl.experiments.studies.columns import Column, numbers_of_curves
 from bfl.experiments.studies.results import StudyFolder, gather, read_run, write_results
 from bfl.experiments.studies.table import (
     StudyTable,
-    comma_separated,
-    latex,
     markdown,
     mean_and_spread,
     study_table,
@@ -95,18 +91,6 @@ def test_markdown_has_ours_beside_the_published(tmp_path: Path) -> None:
     assert rows[3][3:] == [
         *("0 of 2", "failed, missing", "60.00 ± 4.00", "–", "failed, missing", "1.200", "–")
     ]
-
-
-def test_every_format_says_the_scale_and_has_all_lines(tmp_path: Path) -> None:
-    found = made_study(tmp_path, make, scale="rounds=0.5,seeds=1")
-    for text in (markdown(found), comma_separated(found), latex(found)):
-        assert "caled: rounds × 0.5, seeds 1" in text
-    rows = list(csv.DictReader(io.StringIO(comma_separated(found))))
-    assert [row["rule"] for row in rows] == ["WS", "WS", "NWA", "NWA"]
-    assert float(rows[0]["accuracy"]) == found.lines["accuracy"][0]
-    assert rows[3]["accuracy"] == rows[3]["accuracy_difference"] == ""
-    assert r"90.00" in latex(found)
-    assert r"accuracy (\%)" in latex(found)
 
 
 def of_one_column(folder: Path, numbers: list[float], metric: str, images: int = 0) -> StudyTable:
