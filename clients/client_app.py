@@ -9,10 +9,10 @@ from typing import Any
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from bfl.federation.node_description import ADD_UP_TABLE, NETWORK_QUERY, TABLE_QUERY
+from bfl.federation.node_description import ADD_UP_TABLE, TABLE_QUERY
 from bfl.federation.wire import CLOSE, CONFIG, TrainTask
 from clients.closing import closing_sums
-from clients.description import describe, describe_network
+from clients.description import describe
 from clients.examples import PreparedClient, cached_client
 from clients.masked import STAGES
 from clients.process import deadline, reports_errors
@@ -55,6 +55,5 @@ for _stage, _answer in STAGES.items():
 
 # Before the first round.
 app.query()(describe)
-app.query(NETWORK_QUERY.partition(".")[2])(describe_network)
 app.query(TABLE_QUERY.partition(".")[2])(reports_errors(describe_table))
 app.train(ADD_UP_TABLE.partition(".")[2])(reports_errors(add_up_table))

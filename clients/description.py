@@ -11,13 +11,11 @@ from flwr.app import Context, Message
 
 from bfl import errors
 from bfl.data.datasets import Dataset, cached_dataset
-from bfl.experiments.run.network import check_images, trainer_for
+from bfl.experiments.run.network import check_images
 from bfl.federation.node_description import (
     PERSONAL_MODELS,
-    NetworkQuery,
     NodeDescription,
     code_digest,
-    manifest_content,
 )
 from bfl.federation.wire import CLASS_NAMES, CONFIG, DATA_DIR, DATASET, NUM_CLASSES, PRIVATE
 from bfl.learning.models import create_architecture
@@ -30,12 +28,7 @@ from clients.examples import (
     reading_of_query,
 )
 from clients.node import Node
-from clients.process import (
-    cached_configuration,
-    reason_for_server,
-    reports_errors,
-    start_tensorflow,
-)
+from clients.process import reason_for_server, reports_errors
 
 
 @reports_errors
@@ -68,16 +61,6 @@ def describe(message: Message, context: Context) -> Message:
         reads_run_paths=node.reads_run_paths,
     )
     return Message(description.to_content(), reply_to=message)
-
-
-@reports_errors
-def describe_network(message: Message, context: Context) -> Message:
-    """Say which parameters the run's network has, for a server that builds none."""
-    query = NetworkQuery.from_content(message.content)
-    configuration = cached_configuration(query.configuration, Node.of(context).plugins_folder)
-    start_tensorflow()
-    trainer = trainer_for(configuration, query.image_shape, query.num_classes)
-    return Message(manifest_content(trainer.network.manifest), reply_to=message)
 
 
 def _find_plugin_problem(query: Mapping[str, Any], node: Node) -> str:

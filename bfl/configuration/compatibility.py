@@ -241,32 +241,27 @@ def _of_the_parts(configuration: Configuration) -> Iterator[str]:
                 'the network; allowed: shared="all", or a method without it'
             )
 
-    # What takes classes where numbers are predicted, or a network where there is none. A density
+    # What takes classes where numbers are predicted, or a head where there is none. A density
     # may be above 1, and its negative log-likelihood below 0.
     judges = (weighting.needs_server or weighting.reads) and weighting.name
     distils = configuration.refinement.needs_server and configuration.refinement.name
     predicts = not configuration.predictive.idle and configuration.predictive.name
-    for key, value, of_classes, of_network in (
-        ("pretrain-examples", keys.pretrain_examples, True, True),
-        ("predictive", predicts, True, True),
-        ("shared", shared.partial and shared.name, True, True),
-        ("weighting", judges, True, weighting.needs_server),
-        ("refinement", distils, True, True),
-        ("evaluated-by", keys.evaluated_by == "clients" and "clients", True, False),
-        ("personalization", personalization.active and personalization.name, True, False),
-        ("server-data", keys.server_data, False, True),
-        ("ood-dataset", keys.ood_dataset, False, True),
-        ("corruptions", "+".join(corruption_names(keys.corruptions)), False, True),
+    for key, value, of_classes in (
+        ("pretrain-examples", keys.pretrain_examples, True),
+        ("predictive", predicts, True),
+        ("shared", shared.partial and shared.name, True),
+        ("weighting", judges, True),
+        ("refinement", distils, True),
+        ("evaluated-by", keys.evaluated_by == "clients" and "clients", True),
+        ("personalization", personalization.active and personalization.name, True),
+        ("server-data", keys.server_data, False),
+        ("ood-dataset", keys.ood_dataset, False),
+        ("corruptions", "+".join(corruption_names(keys.corruptions)), False),
     ):
         if value and of_classes and keys.task != "classification":
             yield (
                 f"task is '{keys.task}', and {key} is {value!r}, which is for classes; allowed: "
                 f"another {key}"
-            )
-        if value and of_network and not keys.server_evaluates:
-            yield (
-                f"server-evaluates is false, and {key} is {value!r}, for which the server needs a "
-                "network; allowed: server-evaluates=true"
             )
         if value and not of_classes and shared.partial:
             yield (

@@ -181,9 +181,6 @@ class Evaluation(Section):
     evaluate_at: Literal["draws", "mean"] = "draws"
     """whether a posterior is evaluated by draws from it or, as a network of points without dropout,
     at its mean"""
-    server_evaluates: bool = server_field(True)
-    """whether the server evaluates posteriors on the test data; if not, it builds no network and
-    does without TensorFlow, and the clients say which parameters there are"""
     evaluated_by: Literal["server", "clients"] = "server"
     """who evaluates: the server on the test data, or clients as well, each on its own test split,
     with the classes of its training examples"""

@@ -1,4 +1,4 @@
-"""Answers of nodes before the first round, as Flower's records: who they are, and their network."""
+"""Answers of nodes before the first round, as Flower's records: who they are, and their tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cache
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import pydantic
 from flwr.app import ConfigRecord, RecordDict
@@ -18,23 +18,13 @@ from pydantic.dataclasses import dataclass
 
 from bfl.federation.client_metrics import neutralized
 from bfl.federation.wire import CONFIG, VERSION, WIRE_FORMAT, WireFormatError, check_version
-from bfl.posteriors import Manifest
-from bfl.posteriors.manifest import LEAST_DIMENSIONS, Parameter
 from bfl.registry import kebab
-
-NETWORK_QUERY = "query.network"
 
 TABLE_QUERY, ADD_UP_TABLE = "query.table", "train.table"
 """Types of messages before the first round that ask for nodes' tables, and for sums over them."""
 
 PERSONAL_MODELS = "personal-models"
 """Entry of a query where clients train personal models: a node may have a setting of its own."""
-
-MOST_PARAMETERS = 2**31
-"""The most parameters that a network may have: 8 GiB for one float32 vector of them."""
-
-MOST_DIMENSIONS = 32
-"""The most dimensions that a tensor may have: NumPy has an end, and no network comes near it."""
 
 LONGEST_NAME = 500
 """Most characters of a column's, a category's or a class's name in a node's own table."""
@@ -136,93 +126,6 @@ def code_digest() -> str:
                 sha.update(f"{package}/{path.relative_to(root).as_posix()}\0".encode())
                 sha.update(path.read_bytes())
     return sha.hexdigest()
-
-
-@dataclass(frozen=True)
-class NetworkQuery:
-    """Query of a server that builds no network: the parameters of the run's.
-
-    Attributes:
-        configuration: The run's configuration, as JSON.
-        image_shape: Height, width and channels of an image.
-    """
-
-    configuration: str
-    image_shape: tuple[int, int, int]
-    num_classes: int
-
-    def to_content(self) -> RecordDict:
-        """Return the question as a message's content."""
-        entries = {kebab(name): value for name, value in vars(self).items()}
-        return _content({**entries, "image-shape": list(self.image_shape)})
-
-    @classmethod
-    def from_content(cls, content: RecordDict) -> NetworkQuery:
-        """Return the question in a message's content."""
-        record: Any = content[CONFIG]
-        check_version(record, "the server")
-        height, width, channels = record["image-shape"]
-        return cls(
-            str(record["configuration"]), (height, width, channels), int(record["num-classes"])
-        )
-
-
-def manifest_content(manifest: Manifest) -> RecordDict:
-    """Return a client's answer to a ``NetworkQuery`` as a message's content."""
-    return _content({"manifest": manifest.to_json()})
-
-
-class _GivenParameter(pydantic.BaseModel):
-    """A tensor as a client describes it: the fields and bounds of ``Parameter``."""
-
-    model_config = pydantic.ConfigDict(strict=True, extra="forbid")
-
-    name: str = pydantic.Field(min_length=1)
-    shape: Annotated[tuple[pydantic.PositiveInt, ...], pydantic.Field(max_length=MOST_DIMENSIONS)]
-    gaussian: bool
-    initialization: Literal[tuple(LEAST_DIMENSIONS)]  # type: ignore[valid-type]
-    minimum: pydantic.FiniteFloat | None = None
-    trainable: bool = True
-
-
-_GIVEN = pydantic.TypeAdapter(
-    Annotated[tuple[_GivenParameter, ...], pydantic.Field(min_length=1, fail_fast=True)]
-)
-
-
-def manifest_from_content(content: RecordDict) -> Manifest:
-    """Return the manifest in a client's answer, of a network which this machine could hold."""
-    text = _answer(content).get("manifest")
-    if not isinstance(text, str):
-        raise _no_parameters("the answer has no 'manifest'")
-    try:
-        # Unlike the JSON of the standard library, this one takes no stack for what is nested.
-        given = _GIVEN.validate_json(text)
-    except pydantic.ValidationError as error:
-        raise _no_parameters(_problem(error)) from error
-    manifest = Manifest(tuple(Parameter(**dict(parameter)) for parameter in given))
-    names: set[str] = set()
-    size = 0
-    for parameter in manifest:
-        least = LEAST_DIMENSIONS[parameter.initialization]
-        if parameter.name in names:
-            raise _no_parameters(f"there are two parameters '{parameter.name}'")
-        if len(parameter.shape) < least:
-            raise _no_parameters(
-                f"parameter '{parameter.name}' has {len(parameter.shape)} dimensions; "
-                f"initialization '{parameter.initialization}' takes {least} or more"
-            )
-        names.add(parameter.name)
-        size += parameter.size
-        if size > MOST_PARAMETERS:
-            raise _no_parameters(
-                f"it has more than {MOST_PARAMETERS} of them by parameter '{parameter.name}'"
-            )
-    return manifest
-
-
-def _no_parameters(problem: str) -> WireFormatError:
-    return WireFormatError(f"a node says no parameters of its network: {problem}")
 
 
 @dataclass(frozen=True)

@@ -24,16 +24,6 @@ Initialization = KernelInitialization | Literal["he-normal-depthwise", "zeros", 
 NORMALS = {"he-normal": 2.0, "he-normal-depthwise": 2.0, "lecun-normal": 1.0}
 """Initializations from N(0, n / fan-in), by n."""
 
-LEAST_DIMENSIONS: Mapping[Initialization, int] = {
-    "he-normal": 1,
-    "lecun-normal": 1,
-    "he-normal-depthwise": 2,
-    "xavier-uniform": 2,
-    "zeros": 0,
-    "ones": 0,
-}
-"""Least dimensions of a tensor for its fans to be what an initialization means."""
-
 
 @dataclass(frozen=True)
 class Parameter:

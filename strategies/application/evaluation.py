@@ -1,32 +1,19 @@
-"""Evaluation of a run's posteriors: by the server's network or, without one, by nobody here.
-
-A server that evaluates no posterior builds no network, and does without TensorFlow.
-"""
+"""Evaluation of a run's posteriors by the server's network."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from flwr.serverapp import Grid
+from typing import TYPE_CHECKING, Any
 
 from bfl.aggregation.server import Server
 from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
-from bfl.data.datasets.server_data import ServerData
 from bfl.engine.processes import cpus_of_this_process
-from bfl.errors import ConfigurationError, NotFiniteError, RunError
+from bfl.errors import ConfigurationError, NotFiniteError
 from bfl.evaluation.evaluated_ensemble import EvaluatedEnsemble, evaluate_ensemble
 from bfl.evaluation.uncertainty import check_measures
 from bfl.experiments.results import run_folder as files
 from bfl.experiments.run.network import NetworkDescription
-from bfl.federation import node_description
-from bfl.posteriors import Manifest, Posterior
-from strategies.federation import Federation
-from strategies.run_support import NOT_FINITE, ClientOptions
+from strategies.run_support import NOT_FINITE
 from strategies.server_state import ServerState
 
 if TYPE_CHECKING:
@@ -81,75 +68,6 @@ def start_tensorflow(configuration: Configuration, client_threads: int | None) -
         )
 
 
-@dataclass(frozen=True)
-class NoEvaluator:
-    """Stand-in for the evaluator on a server that has no network."""
-
-    configuration: Configuration
-    dataset: Dataset
-    manifest: Manifest
-
-    validates: ClassVar[bool] = False
-    server_data: ClassVar[ServerData | None] = None
-
-    @cached_property
-    def initial(self) -> Posterior:
-        """The posterior that the run begins with, drawn here by the run's seed."""
-        return self.manifest.initial_posterior(
-            self.configuration.keys.seed, self.configuration.inference.initial_standard_deviation
-        )
-
-
-def manifest_of_clients(
-    configuration: Configuration,
-    dataset: Dataset,
-    grid: Grid,
-    federation: Federation,
-    say: Callable[[str], None],
-) -> Manifest:
-    """Return the network's parameters, for which clients are asked and on which they must agree.
-
-    As many have to answer as in a round: one alone would decide for all.
-    """
-    keys = configuration.keys
-    options = ClientOptions(configuration=configuration, min_clients=keys.min_clients)
-    needed = options.needed(federation.size)
-    texts = {paths: options.configuration_text(paths=paths) for paths in (False, True)}
-    queries = {
-        client: node_description.NetworkQuery(
-            texts[federation.reads_run_paths(client)], dataset.image_shape, dataset.num_classes
-        ).to_content()
-        for client in federation.nodes
-    }
-    found, failed = federation.ask(
-        grid,
-        node_description.NETWORK_QUERY,
-        queries,
-        lambda reply: node_description.manifest_from_content(reply.content).to_json(),
-        keys,
-        needed,
-    )
-    reasons = "".join(f"\nclient {client}: {reason}" for client, reason in failed.items())
-    if len(found) < needed:
-        raise RunError(
-            f"server-evaluates is false, and {len(found)} of {federation.size} clients have said "
-            f"which parameters the network has; min-clients asks for {needed}{reasons}"
-        )
-    answers: dict[str, list[int]] = defaultdict(list)
-    for client, text in found.items():
-        answers[text].append(client)
-    if len(answers) > 1:
-        camps = " and ".join(f"clients {clients}" for clients in answers.values())
-        raise ConfigurationError(
-            f"the parameters of the network are not the same for {camps}: some run other code, "
-            f"or do not tell the truth{reasons}"
-        )
-    for client, reason in failed.items():
-        say(f"before round 1, asked for the network's parameters, client {client}: {reason}")
-    [text] = answers
-    return Manifest.from_json(text)
-
-
 def own_server(evaluator: Any) -> Server:
     """Return what the server can do with its own images and network; it takes no time to make."""
     from bfl.experiments.run.evaluator import NetworkServer
@@ -191,16 +109,11 @@ def not_finite(error: NotFiniteError, prefix: str = "") -> dict[str, float]:
     return {f"{prefix}{NOT_FINITE}": float(error.bad)}
 
 
-def write_network(
-    folder: files.RunFolder, configuration: Configuration, dataset: Dataset, *, evaluated: bool
-) -> None:
-    """Write which network it is, and on how many threads the server evaluates it, if it does."""
-    threads = None
-    if evaluated:
-        from bfl.keras import configured_threads
+def write_network(folder: files.RunFolder, configuration: Configuration, dataset: Dataset) -> None:
+    """Write which network it is, and on how many threads the server evaluates it."""
+    from bfl.keras import configured_threads
 
-        threads = configured_threads()
-    content = NetworkDescription.of(configuration, dataset, threads).to_dict()
+    content = NetworkDescription.of(configuration, dataset, configured_threads()).to_dict()
     folder.write_json(files.NETWORK, content)
     if dataset.encoding:
         wanted = {"class-names", "columns", "target"}

@@ -24,7 +24,7 @@ from bfl.experiments.results.table import metrics_table
 from bfl.federation.wire import Positions
 from bfl.posteriors import Posterior
 from bfl.posteriors.spread import isotropic, scale_spread
-from strategies.application.evaluation import NoEvaluator, evaluated_ensemble, not_finite
+from strategies.application.evaluation import evaluated_ensemble, not_finite
 from strategies.application.rounds import FederationRun
 from strategies.run_support import describe_number
 from strategies.server_state import ServerState
@@ -51,7 +51,7 @@ def finish(run: FederationRun, posterior: Posterior, known: Known | None = None)
         folder.write_arrays(files.CLOSING, known)
         numbers |= {name: float(known[name]) for name in closed.OF_CLOSING if name in known}
     of_some: OfSome | None = None
-    if not (isinstance(evaluator, NoEvaluator) or configuration.shared.partial):
+    if not configuration.shared.partial:
         progress.say(f"final evaluation with {keys.mc_samples} Monte Carlo samples")
         doing("final evaluation")
         found, of_some = _evaluate(run, posterior, Closed(known) if known else None)

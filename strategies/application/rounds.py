@@ -48,7 +48,6 @@ class FederationRun(RunSupport):
     """A run whose folder is open: it makes the rounds that are left, and records each.
 
     Attributes:
-        evaluator: Evaluates posteriors, or stands for what does (``NoEvaluator``).
         advice: What a person can do when the run ends early.
     """
 
@@ -95,8 +94,7 @@ class FederationRun(RunSupport):
         keys = self.configuration.keys
         self.key = files.run_key(self.results.path)
         self.pool_noise = privacy.pool_noise(self.configuration, anew=self.federation.noise_anew)
-        if keys.server_evaluates:
-            self.server = evaluation.own_server(self.evaluator)
+        self.server = evaluation.own_server(self.evaluator)
         self.state = state = self.first_state(initial)
         if checkpoint:
             self.state = state = ServerState.from_arrays(
@@ -116,7 +114,7 @@ class FederationRun(RunSupport):
                 wire.posterior_to_arrays(state.posterior),
                 num_rounds=0 if over else keys.rounds,
                 timeout=keys.client_timeout + SILENCE_BEYOND_TIMEOUT,
-                evaluate_fn=self.evaluate if keys.server_evaluates else None,
+                evaluate_fn=self.evaluate,
             )
         except LostStateError as error:
             raise LostStateError(f"{error}\n{checks.how_to_begin_again(self.results)}") from error
@@ -152,7 +150,7 @@ class FederationRun(RunSupport):
     def evaluate_models(self, state: ServerState) -> Mapping[str, float]:
         """Return test metrics of the predictive's models after a round, where they are due."""
         every = self.configuration.keys.evaluate_every
-        if not (self.configuration.keys.server_evaluates and every) or state.server_round % every:
+        if not every or state.server_round % every:
             return {}
         try:
             ensemble = evaluation.evaluated_ensemble(self.evaluator, state)
@@ -178,7 +176,7 @@ class FederationRun(RunSupport):
             **metrics,
             **hidden,
             **summary.describe_posterior(posterior),
-            **(summary.deviations_by_layer(posterior, manifest) if manifest else {}),
+            **summary.deviations_by_layer(posterior, manifest),
             "posterior-sha256": posterior.digest(),
             files.PER_CLIENT: [
                 {name: value for name, value in client.items() if name not in hidden}

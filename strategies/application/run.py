@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -70,7 +69,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
         checks.check_table(configuration, whole)
         checks.check_privacy(configuration)
         network, summing = None, tables.can_sum_columns(configuration, whole)
-        if keys.server_evaluates and not summing:
+        if not summing:
             network = evaluation.build_network(configuration, whole, engine.client_threads)
 
         doing("clients start and say what they have")
@@ -99,7 +98,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
             configuration = configuration.with_known(table_columns=columns)
             keys = configuration.keys
             whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
-        if keys.server_evaluates and not network:
+        if not network:
             network = evaluation.build_network(configuration, whole, engine.client_threads)
         divided = data.divide(configuration, whole, federation)
         steps = keys.rounds * keys.local_epochs * -(-max(divided.sizes) // keys.batch_size)
@@ -110,17 +109,10 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
             progress.say(text)
 
         # What evaluates, and what the first round begins with.
-        evaluator: Any
-        if network:
-            from bfl.experiments.run.evaluator import Evaluator
+        from bfl.experiments.run.evaluator import Evaluator
 
-            own = divided.own
-            evaluator = Evaluator(configuration, divided.dataset, network=network, server_data=own)
-        else:
-            manifest = evaluation.manifest_of_clients(
-                configuration, divided.dataset, grid, federation, progress.say
-            )
-            evaluator = evaluation.NoEvaluator(configuration, divided.dataset, manifest)
+        own = divided.own
+        evaluator = Evaluator(configuration, divided.dataset, network=network, server_data=own)
         checks.check_moving_statistics(configuration, evaluator.manifest)
         name = keys.name or made_up_name(configuration)
         folder = files.RunFolder.named(keys.output_dir, name)
@@ -148,9 +140,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
                 )
                 advice = checks.how_to_begin_again(folder)
             engine.advise(advice)
-            evaluation.write_network(
-                folder, configuration, divided.dataset, evaluated=network is not None
-            )
+            evaluation.write_network(folder, configuration, divided.dataset)
             folder.write_json(files.PARTITION, described)
             noised = configuration.example_privacy.sums_noise is not None
             for text in () if noised or is_private(configuration.outgoing) else warnings:

@@ -100,7 +100,6 @@ strategy="fedper" corruptions="noise" | no head | corruptions
 strategy="fedper" predictive="ensemble" | predictive 'ensemble'
 strategy="fedper" pretrain-examples=0.1 | pretrain-examples
 strategy="scaffold" shared="body" evaluated-by="clients" | what 'scaffold' keeps
-server-evaluates=false corruptions="noise" | server-evaluates | corruptions
 task="regression" predictive="ensemble" | 'regression' | predictive
 task="regression" evaluated-by="clients" | 'regression' | evaluated-by
 patience=3 | patience is 3 | server-data

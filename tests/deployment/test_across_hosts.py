@@ -34,8 +34,7 @@ ADDRESSES = {SERVER: "10.77.0.1", **{name: f"10.77.0.1{n}" for n, name in enumer
 ROUNDS = 5
 MASKED = (
     'exchange="masked" masked-reach=0.0055 partition="dirichlet" alpha=0.3 batch-size=16 '
-    'model="mlp" strategy="ws" train-examples=200 rounds=1 local-epochs=1 mc-samples=1 '
-    "server-evaluates=false"
+    'model="mlp" strategy="ws" train-examples=200 rounds=1 local-epochs=1 mc-samples=1'
 )
 """With as many steps as client 1 makes, its means leave the range: it fails when it has trained."""
 

@@ -1,25 +1,23 @@
-"""Clients without TensorFlow: each has a manifest, and sends back the posterior that it got."""
+"""Clients without TensorFlow: each sends back the posterior that it got."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from bfl.federation.node_description import NodeDescription, manifest_content
+from bfl.federation.node_description import NodeDescription
 from bfl.federation.wire import TrainTask, posterior_from_arrays, posterior_to_arrays
-from bfl.posteriors import Manifest
 
 
 def numpy_app(
-    manifests: Sequence[Manifest | str],
+    clients: int,
     failure: Callable[[TrainTask], Error | None] = lambda task: None,
     **says: Any,
 ) -> ClientApp:
-    """Return an app of as many clients.
+    """Return an app of so many clients.
 
     Args:
-        manifests: What each client says of its network, or why it says nothing.
         failure: What a client answers to a task in place of an update, if anything.
         says: Further fields of its description.
     """
@@ -30,15 +28,8 @@ def numpy_app(
 
     @app.query()
     def describe(message: Message, context: Context) -> Message:
-        description = NodeDescription(partition(context), len(manifests), 0, "", **says)
+        description = NodeDescription(partition(context), clients, 0, "", **says)
         return Message(description.to_content(), reply_to=message)
-
-    @app.query("network")
-    def network(message: Message, context: Context) -> Message:
-        answer = manifests[partition(context)]
-        if isinstance(answer, str):
-            return Message(Error(code=2, reason=answer), reply_to=message)
-        return Message(manifest_content(answer), reply_to=message)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:

@@ -17,11 +17,8 @@ from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError, LostStateError, RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.wire import RUN_CANNOT_GO_ON, TrainTask
-from bfl.posteriors import Manifest
-from bfl.posteriors.manifest import Parameter
 from strategies.application.run import run_federation
 
-MANIFEST = Manifest((Parameter("a/kernel", (4, 3), True, "he-normal"),))
 GONE = "client 1: what it kept in round 1 is gone"
 CLIENTS = 2
 
@@ -43,7 +40,7 @@ def run(
     engine_run = EngineRun()
     engine_run.client_threads = threads
     # As simulated nodes, which look into the run's folder.
-    app = numpy_app([MANIFEST] * CLIENTS, failure, keeps_state=keeps_state, noise_anew=False)
+    app = numpy_app(CLIENTS, failure, keeps_state=keeps_state, noise_anew=False)
     grid = SerialGrid(app, CLIENTS, new_run({}), {}, engine_run)
     return run_federation(grid, resolve(values))
 
@@ -58,7 +55,10 @@ def values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "clients": CLIENTS,
         "rounds": 2,
         "optimizer-state": "keep",
-        "server-evaluates": False,
+        "model": "mlp",
+        "test-examples": 20,
+        "evaluate-every": 0,
+        "mc-samples": 1,
         "min-clients": 2.0,
         "round-retries": 0,
     }

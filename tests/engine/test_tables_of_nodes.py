@@ -170,7 +170,7 @@ def test_tables_that_do_not_go_together_are_refused(
     run: Run, change: Any, keys: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(BflError, match=named):
-        run(2, change, **keys, **{"server-evaluates": False, "node-timeout": 5.0})
+        run(2, change, **keys, **{"node-timeout": 5.0})
 
 
 def test_a_private_node_says_nothing_of_its_rows(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What a run refuses or warns of before its first round."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -138,7 +139,7 @@ def test_a_node_without_the_data_is_refused_at_once(
     values = {"model": "mlp", "dataset": "mnist", "data-dir": str(tmp_path / "server")}
     values |= {"output-dir": str(tmp_path / "runs"), "node-timeout": 5.0}
     with pytest.raises(ConfigurationError) as caught:
-        run_federation(grid, resolve({**values, "server-evaluates": False, "evaluate-every": 0}))
+        run_federation(grid, resolve(values))
     which = "the run's data set 'mnist'" if missing == "the run's" else "its own data"
     assert str(caught.value) == (
         f"node {FIRST_ID + 1} (partition 1): {which} cannot be had there; its own log says where "
@@ -167,9 +168,9 @@ def test_a_node_whose_labels_are_none_of_the_runs_is_refused_at_once(
     grid = DeploymentGrid(app, [], 2)
     for partition_id, word in enumerate(words):
         grid.start(partition_id, dataset=word, **({"simulation": True} if simulated else {}))
-    values = {"model": "mlp", "output-dir": str(tmp_path / "runs"), "server-evaluates": False}
+    values = {"model": "mlp", "output-dir": str(tmp_path / "runs")}
     with pytest.raises(ConfigurationError) as caught:
-        run_federation(grid, resolve({**values, "evaluate-every": 0}))
+        run_federation(grid, resolve(values))
     assert str(caught.value).startswith(f"node {FIRST_ID + 1} (partition 1): ")
     assert {kind for _, kind in grid.asked} == {"query"}
     # A deployment's server learns no range and no path; the node's own log has both.
@@ -196,9 +197,9 @@ def test_a_node_whose_classes_have_another_order_is_refused(
     grid = DeploymentGrid(app, [], 2)
     for partition_id, word in enumerate(words[1:]):
         grid.start(partition_id, dataset=word)
-    values = {"model": "mlp", "output-dir": str(tmp_path / "runs"), "server-evaluates": False}
+    values = {"model": "mlp", "output-dir": str(tmp_path / "runs")}
     with pytest.raises(ConfigurationError, match="not the run's, a, b, in this order") as caught:
-        run_federation(grid, resolve({**values, "dataset": words[0], "evaluate-every": 0}))
+        run_federation(grid, resolve({**values, "dataset": words[0]}))
     assert str(caught.value).startswith(f"node {FIRST_ID + 1} (partition 1): ")
 
 
@@ -217,10 +218,11 @@ def test_a_run_is_not_gone_on_with_by_another_partition_or_other_images(
         self.checkpoints.save(Checkpoint(1, posterior, {}))
         raise InterruptedError
 
-    monkeypatch.setattr(evaluation, "manifest_of_clients", lambda *_: manifest)
+    network = SimpleNamespace(initial=posterior, manifest=manifest, predictor=None)
+    monkeypatch.setattr(evaluation, "build_network", lambda *_: network)
     monkeypatch.setattr(FederationRun, "make_rounds", killed)
     values = {"dataset": "digits", "rounds": 2, "output-dir": str(tmp_path), "name": "run"}
-    first = resolve({**values, "server-evaluates": False, "evaluate-every": 0})
+    first = resolve(values)
 
     def go_on(rounds: int = 2, nodes: tuple[dict[str, Any], ...] = ({}, {}, {})) -> None:
         grid = DeploymentGrid(app, [], len(nodes))
