@@ -5,7 +5,6 @@ No pickle is loaded, and whatever is wrong is a DataError that names the file an
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader
@@ -27,11 +26,6 @@ T = TypeVar("T")
 
 ALONE = ""
 """The name of the one array of an ``.npy`` file."""
-
-MOST_OF_A_VALUE = 2**24
-"""Most bytes of one value, such as a text; a small file may promise more than the memory holds."""
-
-_LONGEST_REASON = 200
 
 
 def add_prefix(prefix: str, arrays: Mapping[str, T]) -> dict[str, T]:
@@ -68,15 +62,10 @@ class ArrayFile(Mapping[str, Array]):
             nbytes = sum(member.file_size for member in found.zip.infolist()) if archive else 0
             if nbytes > memory_bytes():
                 raise ValueError(f"its arrays take {nbytes:,} bytes, more than this machine has")
-            if len({*self._arrays}) < len(list(self._arrays)):
-                raise ValueError("an array is there twice")
-            if any(name.endswith(".npy") for name in self._arrays):  # NumPy would take another one
-                raise ValueError("an array's name ends in .npy")
         # By what is damaged, zipfile, zlib and NumPy raise a dozen kinds.
         except Exception as error:
             raise DataError(
-                f"{path}: not a NumPy archive (.npz), nor an array (.npy): "
-                f"{'its content is neither' if 'pickle' in str(error) else _reason(error)}"
+                f"{path}: not a NumPy archive (.npz), nor an array (.npy): {_reason(error)}"
             ) from error
 
     def __iter__(self) -> Iterator[str]:
@@ -93,42 +82,21 @@ class ArrayFile(Mapping[str, Array]):
 
     def __getitem__(self, name: str) -> Array:
         """Return an array in C order and this machine's order of bytes, or raise DataError."""
-        with self._named(name):
-            if self._header(name)[1].itemsize > MOST_OF_A_VALUE:
-                raise ValueError(f"a value of it takes more than {MOST_OF_A_VALUE:,} bytes")
-            array = np.asarray(self._arrays[name])
-            if array.dtype.kind == "V" or (array.size and not array.dtype.itemsize):
-                raise ValueError(f"it has the type {array.dtype} and the shape {array.shape}")
-            array = np.asarray(array, array.dtype.newbyteorder("="), order="C")
-            if array.dtype.kind == "U" and array.dtype.itemsize:
-                # NumPy keeps numbers that are no characters, and Python cannot.
-                codes = array.reshape(-1).view(np.uint32)
-                if ((codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))).any():
-                    raise ValueError("it holds texts with numbers that are no characters")
-            return array
-
-    def _header(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """Return an array's shape and type, before its values are read."""
-        if not isinstance(self._arrays, NpzFile):
-            return self._arrays[name].shape, self._arrays[name].dtype
-        assert self._arrays.zip
-        with self._arrays.zip.open(f"{name}.npy") as member:
-            version = np.lib.format.read_magic(member)
-            old = version == (1, 0)
-            form = np.lib.format
-            read = form.read_array_header_1_0 if old else form.read_array_header_2_0
-            shape, _, dtype = read(member)
-        return shape, dtype
-
-    @contextmanager
-    def _named(self, name: str) -> Iterator[None]:
         if name not in self:
             raise KeyError(name)
         try:
-            yield
+            array = self._arrays[name]  # NumPy gives the bytes of a member that is no array
+            if not isinstance(array, np.ndarray) or array.dtype.kind == "V":
+                raise ValueError("it holds neither numbers nor texts")
+            if array.size and not array.dtype.itemsize:
+                raise ValueError(f"it has the type {array.dtype} and the shape {array.shape}")
+            if array.dtype.kind == "U":
+                # Raises for numbers that are no characters: NumPy keeps them, and Python cannot.
+                "".join(array.ravel().tolist()).encode()
+            return np.asarray(array, array.dtype.newbyteorder("="), order="C")
         # As above: by what is damaged.
         except Exception as error:
-            what = f"{printable(name)[:_LONGEST_REASON]} " if name else ""
+            what = f"{printable(name)[:200]} " if name else ""
             raise DataError(f"{self._path}: {what}cannot be read: {_reason(error)}") from error
 
     def checked(
@@ -141,14 +109,10 @@ class ArrayFile(Mapping[str, Array]):
             DataError: One cannot be read.
             ValueError: They do not go together.
         """
-        names, wanted = tuple(names), shapes or {}
-        for name in names:
-            with self._named(name):
-                shape, _ = self._header(name)
-            if shape != wanted.get(name, shape):
-                raise ValueError(f"{name} has the shape {shape}; expected {wanted[name]}")
-        found = {name: self[name] for name in names}
+        found, wanted = {name: self[name] for name in names}, shapes or {}
         for name, array in found.items():
+            if array.shape != wanted.get(name, array.shape):
+                raise ValueError(f"{name} has the shape {array.shape}; expected {wanted[name]}")
             if rows and array.shape[:1] != found[rows].shape[:1]:
                 raise ValueError(
                     f"{name} has the shape {array.shape}, and {rows} {found[rows].shape}"
@@ -180,5 +144,4 @@ def _reason(error: Exception) -> str:
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     if "pickle" in text:  # which NumPy takes any other content for
         text = "it holds no arrays but Python objects, if any; store them by .astype(str) or (int)"
-    shown = printable(text)
-    return shown if len(shown) <= _LONGEST_REASON else f"{shown[:_LONGEST_REASON]} ..."
+    return printable(text)[:200]

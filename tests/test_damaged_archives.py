@@ -3,9 +3,7 @@
 import hashlib
 import io
 import os
-import resource
 import struct
-import sys
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -210,15 +208,6 @@ def with_member(kind: str, member: bytes, method: int = zipfile.ZIP_DEFLATED) ->
     return stream.getvalue()
 
 
-def twice(kind: str) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        for name in ARRAYS[kind]:
-            for again in (name, f"{name}.npy"):
-                archive.writestr(again, array_file("{}"))
-    return stream.getvalue()
-
-
 DAMAGES: dict[str, Callable[[str], bytes]] = {
     "password": lambda kind: flag(packed(ARRAYS[kind]), 6, 8, 1),
     "deflate64": lambda kind: flag(packed(ARRAYS[kind]), 8, 10, 9),
@@ -237,7 +226,6 @@ DAMAGES: dict[str, Callable[[str], bytes]] = {
     "format 9": lambda kind: with_member(kind, b"\x93NUMPY\x09\x00"),
     "records": lambda kind: with_member(kind, promises("(4,)", "[('a', '<i4'), ('b', '<f8')]")),
     "pickles": lambda kind: packed(dict.fromkeys(ARRAYS[kind], np.array([None], object))),
-    "twice": twice,
     "nothing": lambda kind: packed({}),
     "empty": lambda kind: b"",
     "one array": lambda kind: promises("(600,)"),
@@ -307,34 +295,3 @@ def test_numbers_that_are_no_characters_are_refused(tmp_path: Path, code: int) -
         path = write(tmp_path, "data", packed(given))
         with pytest.raises(DataError, match=name):
             READERS["data"](path)
-
-
-def test_a_name_that_numpy_takes_for_another_one_is_refused(tmp_path: Path) -> None:
-    np.savez(tmp_path / "some.npz", **{"x": np.zeros(1), "x.npy": np.ones(1)})
-    with pytest.raises(DataError, match=r"some\.npz"), open_arrays(tmp_path / "some.npz"):
-        pass
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="measures the memory of a process")
-@pytest.mark.parametrize("name", ["other", "mean", "manifest", "metric"])
-def test_a_small_file_does_not_fill_the_memory(tmp_path: Path, name: str) -> None:
-    """256 MB of zeros are 0.3 MB in a zip file."""
-    zeros = np.zeros(2**26, np.float32)
-    bomb = zeros.view("<U67108864").reshape(()) if name in ("manifest", "metric") else zeros
-    path = tmp_path / "best-posterior.npz"
-    np.savez_compressed(path, **{**ARRAYS["posterior"], **ARRAYS["best"], name: bomb})
-    del zeros, bomb
-    folder, most = RunFolder(tmp_path), resource.getrlimit(resource.RLIMIT_AS)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    said = []
-    resource.setrlimit(resource.RLIMIT_AS, (used + 2**27, most[1]))
-    try:
-        for read in (lambda: folder.posterior(path.name), folder.best):
-            try:
-                said.append(str(read() and ""))
-            except DataError as error:
-                said.append(str(error))
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, most)
-    assert not [text for text in said if "emory" in text or "allocate" in text]
-    assert [bool(text) for text in said] == [name in ("mean", "manifest"), name == "metric"]

@@ -1,7 +1,6 @@
-"""Texts of others: as editors and systems save them, and with how many levels."""
+"""Texts of others: as editors and systems save them."""
 
 import codecs
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.experiments.results.run_folder import Files, RunFolder
 from bfl.experiments.studies import read_study
 from bfl.federation.privacy import Ledger
-from bfl.texts import MOST_LEVELS, counted, from_json, from_toml
+from bfl.texts import counted
 
 TOML = '# é\ntitle = "é"\n[base]\nrounds = 3\n'
 JSON = '{\n "scale": {\n  "é": 1\n }\n}\n'
@@ -49,11 +48,8 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
 }
 SAVED: dict[str, Callable[[str], bytes]] = {
     "byte-order mark": lambda text: codecs.BOM_UTF8 + text.encode(),
-    "UTF-16": lambda text: text.encode("utf-16"),
-    "big-endian UTF-16": lambda text: codecs.BOM_UTF16_BE + text.encode("utf-16-be"),
     "Windows": lambda text: text.replace("\n", "\r\n").encode(),
     "old Mac": lambda text: text.replace("\n", "\r").encode(),
-    "Windows UTF-16": lambda text: text.replace("\n", "\r\n").encode("utf-16"),
 }
 
 
@@ -110,34 +106,6 @@ def test_text_that_is_not_utf8_is_refused_before_a_run(
     assert simulate(["--backend", "serial", "--run-config", f'{key}="{typed}"']) == 2
     assert key in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
-
-
-def levels(number: int) -> str:
-    return "[" * number + "]" * number
-
-
-def test_as_many_levels_as_are_said() -> None:
-    assert from_json(levels(MOST_LEVELS)) == json.loads(levels(MOST_LEVELS))
-    for read, text in (
-        (from_json, "{}"),
-        (from_toml, "a = {}"),
-        (from_toml, "a" + ".a" * 65 + " = {}"),
-    ):
-        with pytest.raises(ValueError, match="levels"):
-            read(text.format(levels(MOST_LEVELS + 1)))
-
-
-@pytest.mark.parametrize("part", ["a", "'b c'", '"b.\\"c"', "a-1"])
-def test_keys_of_many_parts_are_refused_before_they_are_read(
-    part: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Reading one of 20,000 takes a quarter of a minute."""
-    parts = [part] * MOST_LEVELS
-    assert from_toml(".".join(parts) + " = 1")
-    monkeypatch.setattr("bfl.texts.tomllib.loads", None)
-    for key in (".".join([*parts, "a"]), "[" + " . ".join([*parts, "a"]) + "]"):
-        with pytest.raises(ValueError, match="levels"):
-            from_toml(f"{key} = 1")
 
 
 def test_one_is_no_plural() -> None:

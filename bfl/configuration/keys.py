@@ -306,9 +306,7 @@ class Keys(
     @pydantic.field_validator("data_dir", "output_dir", "initial_posterior")
     @classmethod
     def _path(cls, path: str, info: pydantic.ValidationInfo) -> str:
-        what = kebab(str(info.field_name))
-        room = 512 * (what == "output-dir")  # for the names of a run and of its files
-        return str(given_path(path, what, room=room)) if path else path
+        return str(given_path(path, kebab(str(info.field_name)))) if path else path
 
     @pydantic.field_validator("pixel_range", mode="before")
     @classmethod

@@ -35,7 +35,7 @@ from bfl.evaluation.prediction.predictions import FloatArray, IntArray, Predicti
 from bfl.evaluation.regression import FAMILIARITY, INTERVAL, Mixtures
 from bfl.evaluation.uncertainty.base import measure_all
 from bfl.files import (
-    create_atomically,
+    create,
     folder_name_problem,
     near_path,
     private_folder,
@@ -274,8 +274,9 @@ class RunFolder(Files):
             if any((path / file).exists() for file in FILES_OF_A_BEGUN_RUN):
                 raise ConfigurationError(taken)
             folder.write_json(RUN, {"environment": environment, "given": given or {}})
-            # Atomic: only one of two runs that start at once gets the folder.
-            create_atomically(path / CONFIG, _as_toml(config), PRIVATE_FILE)
+            # Only one of two runs that start at once gets the folder.
+            with create(path / CONFIG, PRIVATE_FILE) as stream:
+                stream.write(_as_toml(config))
         except FileExistsError as error:
             raise ConfigurationError(taken) from error
         except OSError as error:
@@ -548,8 +549,8 @@ def run_key(folder: Path) -> str:
     path = folder / RUN_KEY
     try:
         if not path.exists():
-            with suppress(FileExistsError):
-                create_atomically(path, f"{secrets.token_hex(16)}\n".encode(), 0o600)
+            with suppress(FileExistsError), create(path, PRIVATE_FILE) as stream:
+                stream.write(f"{secrets.token_hex(16)}\n".encode())
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror or error}") from error
     key = read_run_key(folder)

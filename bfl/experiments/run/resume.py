@@ -21,7 +21,7 @@ from bfl.experiments.results import run_folder
 from bfl.experiments.results.clients import drop_evaluations
 from bfl.experiments.results.run_folder import RunFolder, locked
 from bfl.federation.state import Snapshots
-from bfl.files import MOST_BYTES_OF_A_NAME, given_path
+from bfl.files import given_path
 from bfl.posteriors import Posterior
 
 CHECKPOINTS = "checkpoints"
@@ -156,7 +156,7 @@ def check_output(configuration: Configuration) -> None:
     if not keys.name:
         return
     folder = RunFolder.named(keys.output_dir, keys.name)
-    given_path(folder.path, "the run's folder", room=MOST_BYTES_OF_A_NAME)
+    given_path(folder.path, "the run's folder")
     if folder.path.exists() and not folder.path.is_dir():
         raise ConfigurationError(
             f"the run's folder would be {folder.path}, which is a file; choose another name"
