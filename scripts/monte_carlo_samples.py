@@ -52,7 +52,7 @@ def judged(rule: str, folder: Path) -> Iterator[dict[str, Any]]:
     from bfl.evaluation.metrics import evaluate
     from bfl.experiments.run.evaluator import Evaluator
 
-    run = bfl.run(KEYS, strategy=rule, backend="serial", output_dir=folder, name=rule)
+    run = bfl.run(**KEYS, strategy=rule, backend="serial", output_dir=folder, name=rule)
     configuration = resolve(run.configuration)
     keys = configuration.keys
     dataset = cached_dataset(keys.dataset, keys.data_dir, keys.reading)

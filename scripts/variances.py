@@ -73,7 +73,7 @@ def made(name: str, row: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     from bfl.experiments.results.run_folder import RunFolder
     from bfl.experiments.studies.results import read_run
 
-    run = bfl.run({**KEYS, **row}, backend="serial", output_dir=folder, name=row["strategy"])
+    run = bfl.run(**{**KEYS, **row}, backend="serial", output_dir=folder, name=row["strategy"])
     path = RunFolder(run.folder)
     deviations = [
         round_["degree-of-spread"] / math.sqrt(run.posterior.size) for round_ in path.rounds()

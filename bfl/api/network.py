@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bfl.closing import Closed
 from bfl.engine.processes import cpus_of_this_process
 from bfl.errors import ConfigurationError, DataError
@@ -26,9 +24,7 @@ from bfl.posteriors import Manifest, Posterior
 if TYPE_CHECKING:
     from bfl.data.images import Images
     from bfl.evaluation.prediction.monte_carlo import Predictor
-    from bfl.evaluation.prediction.predictions import FloatArray
     from bfl.evaluation.prediction.predictions import Predictions as Statistics
-    from bfl.learning.networks.network import Network
 
 FINAL = ("evaluation", "final")
 """Labels that key the draws of a run's final evaluation."""
@@ -97,35 +93,10 @@ class TrainedNetwork:
                 return drawn()
             return closed.predict_images(predictor, self.posterior, images, otherwise=drawn)
 
-    def keras_model(self, draw: int | None) -> Any:
+    def keras_model(self) -> Any:
         """Return a plain Keras model; see ``Result.keras_model``."""
         _start(self.description)
         from bfl.keras import keras
-
-        network = self._of_points(draw)
-        pixels = keras.Input(self.description.image_shape, name="pixels")
-        scaled = keras.layers.Rescaling(1 / 127.5, offset=-1.0, name="scaling")(pixels)
-        probabilities = keras.layers.Softmax(name="probabilities")(network.model(scaled))
-        return keras.Model(pixels, probabilities, name=network.model.name)
-
-    def features(self, images: Images) -> FloatArray:
-        """Return the input (N, D) of the last layer with weights, at the posterior's mean."""
-        with predicting_alone():
-            _start(self.description)
-            from bfl.keras import keras
-
-            model = self._of_points(None).model
-            head = [layer for layer in model.layers if layer.weights][-1]
-            inside = keras.Model(model.input, head.input)
-            found = [
-                np.asarray(inside(images[i : i + 256] / np.float32(127.5) - 1.0))
-                for i in range(0, len(images), 256)
-            ]
-            return np.concatenate(found).reshape(len(images), -1).astype(np.float64)
-
-    def _of_points(self, draw: int | None) -> Network:
-        """Return the network with point weights: at the posterior's mean, or at one draw."""
-        from bfl.evaluation.prediction.monte_carlo import drawn_values
         from bfl.learning.inferences import inferences
         from bfl.learning.networks.network import Network
 
@@ -137,13 +108,11 @@ class TrainedNetwork:
             len(self.description.class_names),
         )
         self._check(network.manifest, values=True)
-        values = self.posterior.mean
-        if draw is not None:
-            parametrization = self.description.inference.parametrization
-            seed = int(self.description.keys["seed"])
-            values = drawn_values(self.posterior, seed, FINAL, draw, parametrization)
-        network.load_values(self.manifest, values, self.posterior.point)
-        return network
+        network.load_values(self.manifest, self.posterior.mean, self.posterior.point)
+        pixels = keras.Input(self.description.image_shape, name="pixels")
+        scaled = keras.layers.Rescaling(1 / 127.5, offset=-1.0, name="scaling")(pixels)
+        probabilities = keras.layers.Softmax(name="probabilities")(network.model(scaled))
+        return keras.Model(pixels, probabilities, name=network.model.name)
 
     def _check(self, built: Manifest, *, values: bool = False) -> None:
         """Refuse another network than the posterior's: by name and shape alone of its values."""

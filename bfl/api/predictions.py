@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +11,8 @@ import numpy.typing as npt
 
 from bfl.data.datasets.reading import Reading
 from bfl.data.images import Images, as_pixels
-from bfl.errors import DataError, RunError
+from bfl.errors import DataError
 from bfl.evaluation.prediction.predictions import FloatArray, IntArray
-from bfl.files import given_path, write_atomically
 
 
 def checked_images(
@@ -104,19 +100,3 @@ class Predictions:
             **self.sets,
             **({} if self.familiarity is None else {"familiarity": self.familiarity}),
         }
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write ``arrays`` as a NumPy archive (.npz), or raise RunError; return its path."""
-        return save_arrays(self.arrays(), path)
-
-
-def save_arrays(arrays: Mapping[str, npt.NDArray[Any]], path: str | os.PathLike[str]) -> Path:
-    """Write arrays as a NumPy archive (.npz), or raise RunError; return its path."""
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-    target = given_path(path, "path")
-    try:
-        write_atomically(target, buffer.getvalue())
-    except OSError as error:
-        raise RunError(f"cannot write {target}: {error.strerror or error}") from error
-    return target

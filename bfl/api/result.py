@@ -16,7 +16,6 @@ from bfl.closing import Closed
 from bfl.closing.closed import UNLIKE
 from bfl.data.images import Images
 from bfl.errors import ConfigurationError, DataError, unknown_name
-from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.evaluation.prediction.predictions import Predictions as Statistics
 from bfl.evaluation.regression import Mixtures
 from bfl.evaluation.uncertainty import measure_all
@@ -25,8 +24,6 @@ from bfl.experiments.results.run_folder import (
     BEST_POSTERIOR,
     CLOSING,
     DATA,
-    ENVIRONMENT,
-    FIGURES,
     METRICS,
     POSTERIOR,
     RunFolder,
@@ -56,19 +53,9 @@ class Result:
     which: str = "last"
 
     @property
-    def name(self) -> str:
-        """The run's name, which is that of its folder."""
-        return self.folder.name
-
-    @property
     def configuration(self) -> dict[str, Any]:
         """The complete configuration: every key, kebab-case, with its value."""
         return self._files.config()
-
-    @property
-    def environment(self) -> dict[str, Any]:
-        """Versions, machine and commit that the run was made with."""
-        return self._files.read_json(ENVIRONMENT)
 
     @property
     def finished(self) -> bool:
@@ -89,11 +76,6 @@ class Result:
     def rounds(self) -> list[dict[str, Any]]:
         """Records of the rounds, one dictionary each."""
         return self._files.rounds()
-
-    @property
-    def figures(self) -> dict[str, Path]:
-        """The files of the figures, by name (``learning-curve``, ...)."""
-        return {path.stem: path for path in sorted((self.folder / FIGURES).glob("*.*"))}
 
     @property
     def best(self) -> dict[str, Any]:
@@ -225,27 +207,17 @@ class Result:
         asked = {"foreign": foreign, "corruptions": corruptions, "data_dir": where}
         return evaluated(network, predict, settings, dataset, **asked)
 
-    def features(self, images: npt.ArrayLike | DataFrame) -> FloatArray:
-        """Return the last layer's input (N, D) for images, with weights at the posterior's mean."""
-        return self._trained.features(self._inputs(images))
-
-    def keras_model(self, draw: int | None = None) -> Any:
-        """Return the network as a plain ``tf_keras`` model, with one set of weights.
+    def keras_model(self) -> Any:
+        """Return the network as a plain ``tf_keras`` model, its weights at the posterior's mean.
 
         It takes pixels (N, H, W, C) of 0 to 255 and gives probabilities (N, C). It has no
-        uncertainty about its weights: average several draws, or use ``predict``.
-
-        Args:
-            draw: None for weights at the posterior's mean; m for the m-th sample of the posterior
-                in the run's final evaluation, counted from 0. Dropout is off.
+        uncertainty about its weights, which ``predict`` has. Dropout is off.
         """
-        if draw is not None and (not isinstance(draw, int) or isinstance(draw, bool) or draw < 0):
-            raise ConfigurationError(f"draw is {draw!r}; allowed: None, or a whole number from 0")
         if self.task != "classification":
             raise DataError(
                 f"the run's task is '{self.task}', and a Keras model gives probabilities of classes"
             )
-        return self._trained.keras_model(draw)
+        return self._trained.keras_model()
 
     def _inputs(self, given: npt.ArrayLike | DataFrame) -> Images:
         if self._network.encoding:

@@ -16,7 +16,6 @@ from bfl.api.network import running_alone
 from bfl.api.result import Result, load
 from bfl.configuration import resolve
 from bfl.configuration.component_slots import SLOTS
-from bfl.configuration.settings import read_sections
 from bfl.configuration.sources import read_config_file
 from bfl.engine.flower import FlowerApp
 from bfl.engine.run import EngineRun, OnRound
@@ -33,7 +32,6 @@ from bfl.experiments.run.simulation import (
     with_closing,
 )
 from bfl.experiments.studies.results import OUTPUT, open_study
-from bfl.experiments.studies.runner import make_study
 from bfl.experiments.studies.table import StudyTable, study_table
 from bfl.files import given_path
 from bfl.plugins import load_plugins, named_plugins
@@ -49,7 +47,7 @@ def _nothing(*_: object, **__: object) -> None:
 
 
 def run(
-    configuration: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    configuration: str | os.PathLike[str] | None = None,
     /,
     *,
     data: Data | None = None,
@@ -59,14 +57,13 @@ def run(
     baselines: str = "",
     overwrite: bool = False,
     verbose: bool = True,
-    engine_log: bool = False,
     **keys: Any,
 ) -> Result:
     """Make a run and return its results.
 
     Args:
         configuration: Keys to begin with: a TOML file, such as those in ``configs/`` and every
-            run's ``config.toml``, or a mapping; ``keys`` win over it.
+            run's ``config.toml``; ``keys`` win over it.
         data: Data in memory, in place of the key ``dataset``: ``(x, y)`` or
             ``(x_train, y_train, x_test, y_test)`` of images or of rows, or a data frame with a
             target column. They are written below ``output_dir``.
@@ -81,7 +78,6 @@ def run(
             data in one place: ``Result.baselines``.
         overwrite: Whether a run that has the same ``name`` is removed before.
         verbose: Whether the terminal shows the run; False: nothing.
-        engine_log: Whether Flower and Ray log what they do.
         keys: The keys of a configuration with underscores for hyphens: ``local_epochs=1`` (``bfl
             keys`` lists them all); those not given have their defaults. A key of several words
             takes a list: ``columns_left_out=["site"]``.
@@ -99,7 +95,10 @@ def run(
     chosen = baselines_of(baselines)  # before an earlier run is removed
     app = FlowerApp.own()
     changes = _plain(keys)
-    given = {**_read(configuration, changes), **changes}
+    given = dict(changes)
+    if configuration is not None:
+        path = given_path(configuration, "configuration")
+        given = {**read_config_file(path, plugins=named_plugins(changes)), **changes}
     if data is not None:
         if "dataset" in given:
             raise ConfigurationError(
@@ -130,23 +129,10 @@ def run(
                 engine_run,
                 backend=backend,
                 backend_config=engine_config,
-                engine_log=engine_log,
                 baselines=chosen,
                 anew=overwrite,
             )
     return load(output_dir / name)
-
-
-def _read(
-    configuration: Mapping[str, Any] | str | os.PathLike[str] | None, changes: Mapping[str, Any]
-) -> dict[str, Any]:
-    if configuration is None:
-        return {}
-    if isinstance(configuration, Mapping):
-        sections = {k: _plain(v) if isinstance(v, Mapping) else v for k, v in configuration.items()}
-        return read_sections(_plain(sections), "configuration")
-    path = given_path(configuration, "configuration")
-    return read_config_file(path, plugins=named_plugins(changes))
 
 
 def _plain(keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,12 +155,9 @@ def study(
     scale: str = "",
     output: str | os.PathLike[str] = OUTPUT,
     results: Sequence[str | os.PathLike[str]] = (),
-    run: bool = False,
-    backend: str = "ray",
-    data_dir: str = "",
     plugins: str = "",
 ) -> StudyTable:
-    """Return a study's results as far as there are any; with ``run``, make the missing ones first.
+    """Return a study's results as far as there are any; ``bfl study`` makes the missing ones.
 
     Args:
         path: The study's folder, its TOML file, or the name of one of bfl's, such as
@@ -183,11 +166,8 @@ def study(
         scale: The reduction, for a file.
         output: The folder that has the study's folder, for a file.
         results: Folders of further results; by default that of the study's checkout.
-        run: Whether the runs that are left are made, for a file.
-        backend: See ``bfl.run``.
-        data_dir: The folder of the data sets' archives on this machine.
         plugins: The plugins that the study is from, which may run their code here, as in the key
-            ``plugins``; with ``run`` a file names its own.
+            ``plugins``.
 
     Returns:
         The table: ``lines`` has a row a line; ``results`` has ``frame``, a row a run, and
@@ -195,11 +175,6 @@ def study(
     """
     load_plugins(plugins)
     places = [Path(place) for place in results]
-    opened = open_study(Path(path), output=Path(output), scale=scale, only=only, results=places)
-    if run:
-        if Path(path).is_dir():
-            raise ConfigurationError(f"{path} is a folder; allowed with run: a study's TOML file")
-        machine = {"data-dir": data_dir} if data_dir else {}
-        make_study(opened, machine, backend=("--backend", backend))
-        opened = open_study(Path(path), output=Path(output), scale=scale, only=only, results=places)
-    return study_table(opened)
+    return study_table(
+        open_study(Path(path), output=Path(output), scale=scale, only=only, results=places)
+    )

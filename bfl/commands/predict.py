@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.api import Predictions, Result, load
-from bfl.api.predictions import save_arrays
 from bfl.api.result import POSTERIORS, PREDICT
 from bfl.archives import ALONE, open_arrays
 from bfl.closing.closed import UNLIKE
@@ -32,7 +32,7 @@ from bfl.data.datasets.folder import read_pictures as read_files
 from bfl.data.datasets.reading import PIXEL_RANGE, Reading
 from bfl.data.datasets.table import SUFFIXES, read_table, table_as_written
 from bfl.data.images import Images
-from bfl.errors import ConfigurationError, DataError, unknown_name
+from bfl.errors import DataError
 from bfl.evaluation.regression import LEVEL, Mixtures
 from bfl.experiments.results.table import metrics_table, print_rows
 from bfl.files import near_path
@@ -44,11 +44,14 @@ if TYPE_CHECKING:
 SHOWN = 10
 """The most predictions that are printed."""
 
-SCORES = ("predictive-entropy", "epistemic")
-"""Uncertainties that are printed; an archive has all."""
+PRINTED = (
+    *("row", "image", "class", "probability", "predictive-entropy", "epistemic"),
+    *("mean", "lower", "upper", "deviation", "familiarity", "warnings"),
+)
+"""Columns that are printed; the file has all."""
 
-BOUNDS, USUAL_NAMES = ("lower", "upper"), ("images", "x_test")
-"""Bounds of a number's interval; usual names of the array of images in a file."""
+USUAL_NAMES = ("images", "x_test")
+"""Usual names of the array of images in a file."""
 
 NPZ, CSV = ".npz", ".csv"
 
@@ -61,23 +64,16 @@ def add_to(predict: argparse.ArgumentParser) -> None:
         type=_data,
         required=True,
         metavar="FILE",
-        help="a NumPy archive (.npz) or array (.npy) of images (N, H, W, C): uint8, or "
-        "floats of 0 to 1; a folder of image files, or one of them; or a table (.csv, .parquet) "
-        "with the columns of the run's; also spelt as in the key dataset, folder:PATH",
-    )
-    predict.add_argument(
-        "--array",
-        default="",
-        metavar="NAME",
-        help=f"the array of images (default: {' or '.join(USUAL_NAMES)}, or the only one)",
+        help="a folder of image files, or one of them; a table (.csv, .parquet) with the columns "
+        "of the run's; or a NumPy archive (.npz) or array (.npy) of images (N, H, W, C): uint8, or "
+        "floats of 0 to 1; also spelt as in the key dataset, folder:PATH",
     )
     predict.add_argument(
         "--output",
         type=path_argument,
         metavar="FILE",
-        help="what gets the predictions, a new file: .npz with all that is predicted, or .csv with "
-        "the printed columns, each class's probability and a table's own columns (default: "
-        "RUN-NAME-predictions, here, written anew: .csv of a table, else .npz)",
+        help="what gets the predictions, a new file: .csv with a line for each image or row, or "
+        ".npz with all arrays (default: RUN-NAME-predictions.csv, here, written anew)",
     )
     add_prediction_to(predict)
     predict.set_defaults(run=predict_images)
@@ -112,39 +108,34 @@ def predict_images(given: argparse.Namespace) -> None:
     result = load(given.folder, given.posterior)
     table = _is_table(given, result.takes_rows)
     names = (given.folder.resolve().name, given.data.resolve().stem)
-    output = given.output or Path(f"{'-'.join(names)}-predictions{CSV if table else NPZ}")
+    output = given.output or Path(f"{'-'.join(names)}-predictions{CSV}")
     check_suffix("--output", output, NPZ, CSV)
     if given.output:  # the default is this command's own file
         check_new(output)
     _ = result.posterior  # what is wrong with the run's folder is not said of the images
-    files: tuple[str, ...] = ()
-    inputs: Any = read_table(given.data) if table else None
-    if not table:
+    files: Sequence[Any]
+    if table:
+        inputs: Any = read_table(given.data)
+        files = range(1, len(inputs) + 1)  # as where a row is refused
+    else:
         files, inputs = _read_images(given, result)
     try:
-        predict = getattr(result, PREDICT[result.task])
-        predictions = predict(inputs, samples=given.samples)
+        predictions = getattr(result, PREDICT[result.task])(inputs, samples=given.samples)
     except DataError as error:
         raise DataError(f"{given.data}: {error}") from error
-    count = len(inputs)
-    # Rows count from 1, as where one is refused; images from 0, as in their array.
-    first = {"row": range(1, count + 1)} if table else {"image": files or range(count)}
-    columns = _columns(predictions, first)
-    _print(columns, predictions, *first)
+    unit = "row" if table else "image"
+    columns = _columns(predictions, {unit: files})
+    _print(columns, predictions, unit)
     if output.suffix.lower() == CSV:
-        if isinstance(predictions, Predictions):
-            for number, name in enumerate(result.class_names):
-                columns[f"probability of {name}"] = predictions.mean_probability[:, number]
         if table:
-            own, suffix = table_as_written(given.data), " (given)"
-            while {f"{name}{suffix}" for name in columns} & {*own}:
-                suffix += " (given)"
-            columns = own.join(columns, lsuffix=suffix)
+            columns = table_as_written(given.data).join(columns, lsuffix=" (given)")
         write_output(output, columns.to_csv(index=False).encode("utf-8", "surrogateescape"))
         return
-    named = {"files": np.array(files)} if files else {}
-    bounds = {name: columns[name].to_numpy() for name in BOUNDS if name in columns}
-    print(save_arrays({**predictions.arrays(), **bounds, **named}, output))
+    arrays = {**predictions.arrays(), "files": np.array(files)}
+    arrays |= {name: columns[name].to_numpy() for name in ("lower", "upper") if name in columns}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    write_output(output, buffer.getvalue())
 
 
 def _is_table(given: argparse.Namespace, takes_rows: bool) -> bool:
@@ -161,16 +152,19 @@ def _is_table(given: argparse.Namespace, takes_rows: bool) -> bool:
     return table
 
 
-def _columns(predictions: Predictions | Mixtures, first: Mapping[str, Sequence[Any]]) -> DataFrame:
+def _columns(predictions: Predictions | Mixtures, columns: dict[str, Any]) -> DataFrame:
+    """Return columns with those of the predictions behind them."""
     from pandas import DataFrame
 
-    columns: dict[str, Any] = dict(first)
     if isinstance(predictions, Predictions):
         columns |= {"class": predictions.predicted_names, "probability": predictions.confidence}
-        columns |= {n: predictions.uncertainty[n] for n in SCORES if n in predictions.uncertainty}
+        for number, name in enumerate(predictions.class_names):
+            columns[f"probability of {name}"] = predictions.mean_probability[:, number]
+        columns |= predictions.uncertainty
     else:
-        bounds = dict(zip(BOUNDS, predictions.interval, strict=True))
-        columns |= {"mean": predictions.mean, **bounds, "deviation": predictions.deviation}
+        lower, upper = predictions.interval
+        columns |= {"mean": predictions.mean, "lower": lower, "upper": upper}
+        columns["deviation"] = predictions.deviation
     if predictions.familiarity is not None:
         columns["familiarity"] = predictions.familiarity
     if any(predictions.warnings):
@@ -180,8 +174,8 @@ def _columns(predictions: Predictions | Mixtures, first: Mapping[str, Sequence[A
 
 def _print(columns: DataFrame, predictions: Predictions | Mixtures, unit: str) -> None:
     count = len(columns)
-    title = f"Predictions, lower to upper: {LEVEL:.0%}" if BOUNDS[0] in columns else "Predictions"
-    shown = columns.head(SHOWN)
+    title = f"Predictions, lower to upper: {LEVEL:.0%}" if "lower" in columns else "Predictions"
+    shown = columns[[name for name in PRINTED if name in columns]].head(SHOWN)
     if any(predictions.warnings):  # the file has all of them
         warned = [sorted(each, key=UNLIKE.__ne__) for each in predictions.warnings[:SHOWN]]
         shown = shown.assign(warnings=[few(each, 3) for each in warned])
@@ -196,11 +190,11 @@ def _print(columns: DataFrame, predictions: Predictions | Mixtures, unit: str) -
     print(f"{counted(count, 'prediction')} of {samples}: ", end="")
 
 
-def _read_images(
-    given: argparse.Namespace, result: Result
-) -> tuple[tuple[str, ...], npt.NDArray[Any]]:
+def _read_images(given: argparse.Namespace, result: Result) -> tuple[Sequence[Any], Any]:
+    """Return what names images, their files or their positions in an array, and the images."""
     if not given.data.is_dir() and given.data.suffix.lower() not in PICTURES:
-        return (), read_images(given.data, given.array)
+        images = read_images(given.data)
+        return range(len(images)), images
     height, width, channels = result.image_shape
     size = height if height == width else 0
     reading = replace(Reading.of(result.configuration), size=size, channels=channels)
@@ -213,25 +207,20 @@ def _read_images(
     return files, images / 255 if images.dtype.kind == "f" else images
 
 
-def read_images(path: Path, array: str = "") -> npt.NDArray[Any]:
-    """Return the images in a NumPy file: its array of that or a usual name, or its only one."""
+def read_images(path: Path) -> npt.NDArray[Any]:
+    """Return the images in a NumPy file: its array of a usual name, or its only one."""
     with open_arrays(path) as held:
-        found = held[ALONE if ALONE in held else _chosen(path, list(held), array)]
+        names = list(held)
+        usual = [name for name in (ALONE, *USUAL_NAMES) if name in held]
+        if not usual and len(names) != 1:
+            raise DataError(
+                f"{path} holds {', '.join(names) or 'nothing'}; allowed: the images as "
+                f"{' or '.join(USUAL_NAMES)}, or one array alone"
+            )
+        found = held[(usual or names)[0]]
     if not found.ndim:
         raise DataError(f"{path} holds one number, and no images")
     return found
-
-
-def _chosen(path: Path, names: Sequence[str], wanted: str) -> str:
-    if wanted:
-        if wanted not in names:
-            raise ConfigurationError(f"{path}: --array: {unknown_name('array', wanted, names)}")
-        return wanted
-    found = [name for name in USUAL_NAMES if name in names] or list(names)
-    if len(found) == 1 or (found and found[0] in USUAL_NAMES):
-        return found[0]
-    held = ", ".join(names) or "nothing"
-    raise DataError(f"{path} holds {held}; say by --array which of them are the images")
 
 
 def read_pictures(path: Path, reading: Reading) -> tuple[tuple[str, ...], Images]:
@@ -261,9 +250,6 @@ def add_evaluate_to(evaluate: argparse.ArgumentParser) -> None:
         "or a table that the run was not made on, all that have no test part of their own",
     )
     evaluate.add_argument(
-        "--data-dir", metavar="FOLDER", help="of named data sets' archives (default: the run's)"
-    )
-    evaluate.add_argument(
         "--foreign", default="", metavar="WORDS", help="foreign images, as in the key ood-dataset"
     )
     evaluate.add_argument(
@@ -289,7 +275,6 @@ def evaluate_run(given: argparse.Namespace) -> None:
         given.data,
         foreign=given.foreign,
         corruptions=given.corruptions,
-        data_dir=given.data_dir,
         samples=given.samples,
     )
     shape = (

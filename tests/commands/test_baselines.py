@@ -30,7 +30,7 @@ SMALL = {
 
 def test_baselines_stand_beside_the_federation(tmp_path: Path) -> None:
     result = bfl.run(
-        SMALL, baselines="local+central", output_dir=tmp_path, name="run", verbose=False
+        **SMALL, baselines="local+central", output_dir=tmp_path, name="run", verbose=False
     )
     found = result.baselines
     assert found.keys() == {"federation", "central", "local"}
@@ -79,7 +79,7 @@ def test_unknown_baselines_are_refused(tmp_path: Path) -> None:
     assert main(["run", "--baselines", "local"]) == 2
     kept = RunFolder.create(tmp_path, "run", {"rounds": 2}, {})
     with pytest.raises(ConfigurationError, match="central"):
-        bfl.run(SMALL, baselines="centrale", output_dir=tmp_path, name="run", overwrite=True)
+        bfl.run(**SMALL, baselines="centrale", output_dir=tmp_path, name="run", overwrite=True)
     assert kept.config() == {"rounds": 2}
 
 

@@ -14,7 +14,7 @@ import pytest
 from small_study import PUBLISHED, STUDY, bfl, write_study
 
 import bfl as bfl_of_python
-from bfl.errors import ConfigurationError, RunError
+from bfl.errors import RunError
 from bfl.experiments.studies.results import OpenedStudy, open_study
 from bfl.experiments.studies.runner import make_study
 
@@ -324,10 +324,8 @@ def test_a_real_study(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPat
     assert "| nwa | 1 of 1 |" in capsys.readouterr().out
     assert bfl("plot", folder) == 0
     assert "retention-curves.png" in capsys.readouterr().out
-    made = bfl_of_python.study(path, run=True, backend="serial")
+    made = bfl_of_python.study(path)
     frame = made.results.frame
     assert frame["test-images"].tolist() == [16]
     assert made.lines["runs_done"].tolist() == [1]
     assert {1, 2} <= set(made.results.curves.query("metric == 'accuracy'")["round"])
-    with pytest.raises(ConfigurationError, match="is a folder"):
-        bfl_of_python.study(folder, run=True)
