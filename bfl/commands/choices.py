@@ -1,27 +1,23 @@
-"""The commands ``bfl list``, ``bfl keys`` and ``bfl glossary``: what there is to choose from."""
+"""The commands ``bfl list`` and ``bfl keys``: what there is to choose from."""
 
 from __future__ import annotations
 
 import argparse
 import re
 from collections.abc import Sequence
-from pathlib import Path
-from textwrap import dedent
 
+import tomli_w
 from rich.markup import escape
 from rich.table import Table
 
 from bfl.commands.terminal import as_markdown, console
-from bfl.configuration.component_slots import REGISTRIES, SLOTS
+from bfl.configuration.component_slots import REGISTRIES
 from bfl.configuration.keys import SECTIONS
 from bfl.configuration.messages import ALSO_CALLED, unknown_key
 from bfl.configuration.settings import Setting, settings, settings_of, unset_values
 from bfl.data.datasets import dataset_sources
 from bfl.errors import ConfigurationError, unknown_name
-from bfl.evaluation.metrics import metrics
-from bfl.evaluation.metrics.base import Metric
-from bfl.evaluation.uncertainty import uncertainties
-from bfl.registry import Component, Registry
+from bfl.registry import Registry
 
 _PARTS = """# Parts
 
@@ -51,11 +47,6 @@ def add_keys_to(keys: argparse.ArgumentParser) -> None:
     keys.add_argument("--toml", action="store_true", help="as TOML")
     keys.add_argument("--markdown", action="store_true", help="as the page docs/keys.md")
     keys.set_defaults(run=list_keys)
-
-
-def add_glossary_to(glossary: argparse.ArgumentParser) -> None:
-    """Have ``bfl glossary`` print its page; it has no options."""
-    glossary.set_defaults(run=print_glossary)
 
 
 def list_choices(given: argparse.Namespace) -> None:
@@ -93,8 +84,6 @@ def _choices_table(registry: Registry) -> Table:  # type: ignore[type-arg]
 def list_keys(given: argparse.Namespace) -> None:
     """Print all keys with their defaults."""
     if given.toml:
-        import tomli_w
-
         print(tomli_w.dumps(unset_values()), end="")
         return
     by_key: dict[str, list[Setting]] = {}
@@ -137,28 +126,3 @@ def _meaning(declared: Sequence[Setting]) -> str:
         kinds.setdefault(kind, []).append(name)
     readers = "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds.items() if kind)
     return f"{declared[0].description} ({readers})" if readers else declared[0].description
-
-
-def print_glossary(given: argparse.Namespace) -> None:
-    """Print the page ``docs/glossary.md``."""
-    parts = ["## Metrics\n", *map(glossary_entry, metrics.classes())]
-    parts += ["## Uncertainties\n", *map(glossary_entry, uncertainties.classes())]
-    keys = {kind.key: kind.description for kind in SLOTS}
-    rows = "\n".join(f"| `{key}` | {keys[key]} |" for key in sorted(keys))
-    template = Path(__file__).with_name("glossary.md").read_text(encoding="utf-8")
-    text = template.replace("{keys}", rows)
-    print(text.replace("{metrics and uncertainties}", "\n".join(parts)), end="")
-
-
-def glossary_entry(component: type[Component]) -> str:
-    """Return what the page says of one metric or uncertainty: its docstring without the example."""
-    arrow = ""
-    if issubclass(component, Metric):
-        arrow = " ↑" if component.higher_is_better else " ↓"
-    aliases = "".join(f", `{alias}`" for alias in component.aliases)
-    first, _, rest = (component.__doc__ or "").partition("\n")
-    paragraphs = [first, *re.split(r"\n\s*\n", dedent(rest).strip())]
-    kept = [" ".join(p.split()) for p in paragraphs if not p.startswith(("Example", "Attributes"))]
-    source = r"^(?:Reference|Source)s?:\s*"
-    text = "\n\n".join(re.sub(source, "Source: ", paragraph) for paragraph in kept if paragraph)
-    return f"### `{component.name}`{aliases}{arrow}\n\n{text}\n"

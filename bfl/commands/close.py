@@ -1,13 +1,13 @@
-"""The commands that end simulations: ``bfl close``, ``bfl finish``."""
+"""The command ``bfl close``: a closing round for a simulation that is over."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Mapping
 
 from bfl.api import load
+from bfl.commands.flower_simulation import parser, start
 from bfl.commands.terminal import add_run_config_to, path_argument
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
@@ -30,34 +30,22 @@ def add_to(close: argparse.ArgumentParser) -> None:
         help="as in the key closing-posterior: whose network is closed (default: as in the run)",
     )
     add_run_config_to(close, "settings of the closing, and of what evaluates the final network")
-    _add_backend_to(close)
-    close.set_defaults(run=close_run)
-
-
-def add_finish_to(finish: argparse.ArgumentParser) -> None:
-    """Add the options of ``bfl finish``."""
-    finish.add_argument("folder", type=path_argument, metavar="RUN", help="the run's folder")
-    add_run_config_to(finish, "as for bfl close")
-    _add_backend_to(finish)
-    finish.set_defaults(run=finish_run)
-
-
-def _add_backend_to(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
+    close.add_argument(
         "--backend", default="auto", metavar="{auto,ray,serial}", help="as in bfl run"
     )
+    close.set_defaults(run=close_run)
 
 
 def close_run(given: argparse.Namespace) -> None:
     """Make the closing round, or go on with it, and evaluate the closed network."""
-    run = load(given.folder)
+    run, folder = load(given.folder), RunFolder(given.folder)
     made = run.rounds[-1]["round"] if run.rounds else 0
     if not run.finished and made < run.configuration["rounds"]:
         raise ConfigurationError(
             f"{given.folder} is a run that is not over; end it with its closing by "
-            f"flower-simulation --resume {given.folder} --run-config 'closing=\"{given.closing}\"'"
+            f"bfl run --resume {given.folder} --run-config 'closing=\"{given.closing}\"'"
         )
-    if "train" not in RunFolder(given.folder).read_json(DATA, {}):
+    if "train" not in folder.read_json(DATA, {}):
         raise ConfigurationError(
             f"{given.folder} was made with clients that have data of their own; allowed: the "
             f'command that made it, with closing="{given.closing}" and resume=true, while its '
@@ -70,29 +58,11 @@ def close_run(given: argparse.Namespace) -> None:
             f'closing="{given.closing}" for one that is not',
             file=sys.stderr,
         )
-    _resume(given, {"closing": given.closing, "closing-posterior": given.posterior})
-
-
-def finish_run(given: argparse.Namespace) -> None:
-    """Evaluate the posterior of the last round that an interrupted run has made, and end the run.
-
-    ``flower-simulation --resume RUN --run-config rounds=N`` goes on with it all the same.
-    """
-    run = load(given.folder)
-    if run.finished or not (rounds := run.rounds):
-        state = "is over" if run.finished else "has made no round"
-        raise ConfigurationError(f"{given.folder} {state}; allowed: a run that was interrupted")
-    _resume(given, {"rounds": rounds[-1]["round"]})
-
-
-def _resume(given: argparse.Namespace, keys: Mapping[str, str | int | None]) -> None:
-    from bfl.commands.flower_simulation import parser, start
-
-    folder = RunFolder(given.folder)
-    reported = folder.holds(REPORT)
-    pairs = {**keys, "plugins": given.plugins}
-    texts = [*given.run_config, *(f"{key}={json.dumps(v)}" for key, v in pairs.items() if v)]
+    keys = {"closing": given.closing, "closing-posterior": given.posterior}
+    keys |= {"plugins": given.plugins}
+    texts = [*given.run_config, *(f"{key}={json.dumps(v)}" for key, v in keys.items() if v)]
     options = [f"--resume={given.folder}", f"--backend={given.backend}"]
+    reported = folder.holds(REPORT)
     start(parser().parse_args([*options, *(f"--run-config={text}" for text in texts)]))
     if reported:  # the old one is gone with the old results
         print(folder.write(REPORT, run_report(folder).encode()))

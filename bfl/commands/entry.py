@@ -19,7 +19,7 @@ from bfl.activity import doing, shown
 from bfl.commands.interruption import Interruption
 from bfl.printing import print_anywhere
 
-COMPUTE = (["run"], ["close"], ["finish"], ["federation", "run"])
+COMPUTE = (["run"], ["close"], ["check"], ["federation", "run"], ["federation", "check"])
 """Commands that show what they are doing from the first second."""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -106,7 +105,7 @@ def add_to(options: argparse.ArgumentParser, backend: str = "auto") -> None:
     options.add_argument(
         "--verbose",
         action="store_true",
-        help="show what Flower and Ray log as well, and which values replace others",
+        help="show what Flower and Ray log as well",
     )
     options.set_defaults(run=start)
 
@@ -137,8 +136,7 @@ def simulate(given: argparse.Namespace, run: EngineRun) -> None:
     app = FlowerApp.own()
     if given.app is not None or Path("pyproject.toml").is_file():
         app = FlowerApp.read(given.app or Path())
-    note = partial(print, file=sys.stderr) if given.verbose else lambda _: None
-    overrides = read_run_config(given.run_config, note)
+    overrides = read_run_config(given.run_config)
     if given.name is not None:
         overrides["name"] = given.name
     if given.resume is not None:

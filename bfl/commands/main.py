@@ -14,25 +14,19 @@ COMMANDS = {
     "run": ("flower_simulation.add_to", "simulate a federation, as flower-simulation does"),
     "list": ("choices.add_list_to", "what a key can be set to, for instance: strategy"),
     "keys": ("choices.add_keys_to", "all configuration keys with their defaults"),
-    "glossary": ("choices.add_glossary_to", "what metrics and keys mean, as Markdown"),
     "check": ("check.add_to", "say what a run finds in its data, and all that it would refuse"),
     "plot": ("study.add_plot_to", "draw the figures of a run or of a study"),
     "report": ("study.add_report_to", "write a report: one HTML file to send"),
     "init": ("init.add_to", "make a folder to begin with: configuration, rule and study"),
     "show": (
         "runs.add_show_to",
-        "print a run's final metrics; or, without a folder, what a run configuration resolves to, "
-        "and where each value comes from",
+        "print a run's final metrics; or, without a folder, what a run configuration resolves to",
     ),
     "study": ("study.add_to", "make the missing runs of a study"),
     "table": ("study.add_table_to", "print a study's table next to the published one"),
     "predict": ("predict.add_to", "predict images with the posterior of a run"),
     "evaluate": ("predict.add_evaluate_to", "evaluate a finished run on any labelled data set"),
     "close": ("close.add_to", "make the closing round of a simulation that is over"),
-    "finish": (
-        "close.add_finish_to",
-        "end an interrupted simulation with the rounds that it has made",
-    ),
     "runs": ("runs.add_to", "list the runs of a folder: state and final metrics"),
     "federation": (
         "federation.add_to",
@@ -52,7 +46,7 @@ def parser(given: str) -> argparse.ArgumentParser:
         if name == given:
             module, function = COMMANDS[name][0].split(".")
             getattr(import_module(f"bfl.commands.{module}"), function)(command)
-            if name not in ("glossary", "federation"):
+            if name != "federation":
                 add_plugins_to(command)
     return options
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rich.markup import escape
-from rich.table import Table
+import tomli_w
 
 from bfl.commands.terminal import (
     add_run_config_to,
@@ -14,8 +13,8 @@ from bfl.commands.terminal import (
     path_argument,
 )
 from bfl.configuration import refuse_unread, resolve
-from bfl.configuration.settings import given_values, in_sections, named_strategy
-from bfl.configuration.sources import read_with_sources
+from bfl.configuration.settings import in_sections
+from bfl.configuration.sources import read_run_config
 from bfl.engine.flower import FlowerApp
 from bfl.errors import ConfigurationError, DataError
 from bfl.evaluation.regression import ERROR
@@ -70,8 +69,7 @@ def add_show_to(show: argparse.ArgumentParser) -> None:
 
 
 def show_run(given: argparse.Namespace) -> None:
-    """Print a run's metrics or a resolved configuration."""
-    to = console()
+    """Print a run's metrics, or a resolved configuration as TOML."""
     if given.folder is not None:
         if given.run_config:
             raise ConfigurationError(
@@ -79,25 +77,10 @@ def show_run(given: argparse.Namespace) -> None:
                 f"--run-config {given.folder / 'config.toml'}"
             )
         folder = RunFolder.at(given.folder)
-        to.print(metrics_table(folder.metrics(), folder.config().get("mc-samples")))
+        console().print(metrics_table(folder.metrics(), folder.config().get("mc-samples")))
         return
-    read = read_with_sources(given.run_config)
-    values = {key: value for key, (value, _) in read.items()}
-    closed = with_closing(FlowerApp.own(), values, to.print)
+    values = read_run_config(given.run_config)
+    closed = with_closing(FlowerApp.own(), values, lambda line: print(f"# {line}"))
     configuration = resolve(closed, check_data=False)  # the data may be elsewhere
     refuse_unread(configuration, values)
-    table = Table(title=configuration.title, title_justify="default")
-    for header in ("key", "value", "from"):
-        table.add_column(header, overflow="fold")
-    strategy = named_strategy(configuration.keys.strategy)
-    sources = dict.fromkeys(configuration.values, "default")
-    sources |= dict.fromkeys(strategy.values, f"strategy {strategy.name}")
-    sources |= {key: source for key, (_, source) in read.items() if key in given_values(values)}
-    sources |= dict.fromkeys(closed.keys() - values.keys(), "default of bfl run")
-    tables = in_sections({key: sources[key] for key in configuration.values})
-    top = {key: origin for key, origin in tables.items() if isinstance(origin, str)}
-    for section in (top, *(each for each in tables.values() if isinstance(each, dict))):
-        for key, origin in section.items():
-            table.add_row(key, escape(repr(configuration.values[key])), escape(origin))
-        table.add_section()
-    to.print(table)
+    print(f"# {configuration.title}", tomli_w.dumps(in_sections(configuration.values)), sep="\n")

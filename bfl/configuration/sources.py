@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,6 @@ from bfl.errors import ConfigurationError, nearest
 from bfl.files import given_path, read_regular
 from bfl.plugins import named_plugins, refuse_unnamed
 from bfl.texts import from_json, from_toml
-
-PAIRS = "key=value pairs"
-"""Source of a value that stands in no file."""
 
 RUN = "run.json"
 """File beside a run's ``config.toml``, which has all values: what of them somebody has given."""
@@ -50,37 +47,20 @@ def flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
     return flat
 
 
-def read_run_config(
-    texts: Iterable[str], note: Callable[[str], None] = lambda _: None
-) -> dict[str, Value]:
+def read_run_config(texts: Iterable[str]) -> dict[str, Value]:
     """Return the values of ``--run-config`` arguments: each key=value pairs or a TOML file's path.
 
     Later arguments win. Of the ``config.toml`` in a run's folder, name and resume are not taken,
     nor values that nobody gave, so that a later ``strategy`` brings its own; see ``run_values``.
-
-    Args:
-        note: Called with a sentence on each value that is replaced or not taken.
     """
-    return {key: value for key, (value, _) in read_with_sources(texts, note).items()}
-
-
-def read_with_sources(
-    texts: Iterable[str], note: Callable[[str], None] = lambda _: None
-) -> dict[str, tuple[Value, str]]:
-    """Return what ``read_run_config`` does, each with the words for where it is from."""
-    values: dict[str, tuple[Value, str]] = {}
-    sources = [(_file(text) or PAIRS, text) for text in texts]
-    pairs = [parse_pairs(text) for source, text in sources if source == PAIRS]
+    sources = [_file(text) or parse_pairs(text) for text in texts]
+    pairs = [source for source in sources if not isinstance(source, Path)]
     plugins = next((text for text in map(named_plugins, reversed(pairs)) if text), "")
-    for place, text in sources:
-        is_file, source = isinstance(place, Path), str(place)
-        given = (
-            read_config_file(Path(place), note, plugins=plugins) if is_file else parse_pairs(text)
-        )
-        for key in sorted(values.keys() & given.keys()):
-            before, origin = values[key]
-            note(f"{key} is {given[key]!r} by {source}, no longer {before!r} by {origin}")
-        values.update({key: (value, source) for key, value in given.items()})
+    values: dict[str, Value] = {}
+    for source in sources:
+        if isinstance(source, Path):
+            source = read_config_file(source, plugins=plugins)
+        values |= source
     return values
 
 
@@ -96,9 +76,7 @@ def _file(text: str) -> Path | None:
     return path if "=" not in text or path.is_file() else None
 
 
-def read_config_file(
-    path: Path, note: Callable[[str], None] = lambda _: None, *, plugins: str = ""
-) -> dict[str, Value]:
+def read_config_file(path: Path, *, plugins: str = "") -> dict[str, Value]:
     """Return the values of a TOML file; see ``read_run_config``.
 
     The user names ``plugins`` in place of those of a run's folder, which are refused otherwise.
@@ -111,9 +89,7 @@ def read_config_file(
     if real.name == "config.toml" and any((real.parent / name).exists() for name in beside):
         values = with_own_plugins(values, plugins, path)
     if path.name == "config.toml" and (path.parent / RUN).is_file():
-        for key in ("name", "resume"):
-            if values.pop(key, None):
-                note(f"{key} of the run in {path.parent} is not taken")
+        values = {key: value for key, value in values.items() if key not in ("name", "resume")}
         try:
             given = dict(from_json(read_regular(path.parent / RUN))["given"])
         except (OSError, KeyError, TypeError, ValueError) as error:

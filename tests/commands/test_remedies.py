@@ -3,15 +3,12 @@
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import bfl
-from bfl.commands.flower_simulation import main as flower_simulation
 from bfl.commands.main import main
 from bfl.errors import RunError
 from bfl.experiments.results.monitoring import CollapseWatch
@@ -69,10 +66,10 @@ def place(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def call(command: str) -> int:
     """Run a command in this process, by the serial backend where it makes a run."""
-    program, *words = shlex.split(command)
-    if program == "flower-simulation" or words[0] in ("run", "study", "close", "finish"):
+    _, *words = shlex.split(command)
+    if words[0] in ("run", "study", "close"):
         words += ["--backend", "serial"]
-    return (flower_simulation if program == "flower-simulation" else main)(words)
+    return main(words)
 
 
 IID = "bfl show --run-config dirichlet.toml --run-config 'partition=\"iid\"'"
@@ -82,10 +79,14 @@ IID = "bfl show --run-config dirichlet.toml --run-config 'partition=\"iid\"'"
     ("refused", "remedy", "whole"),
     [
         ("bfl report runs/interrupted", r"bfl run --resume \S+?(?=,)", "{}"),
-        ("bfl show runs/interrupted", r"bfl finish \S+?(?=,)", "{}"),
+        (
+            "bfl show runs/interrupted",
+            r"--run-config rounds=\d",
+            "bfl run --resume runs/interrupted {}",
+        ),
         (
             "bfl close runs/interrupted --closing feature-density",
-            r"flower-simulation --resume \S+ --run-config '[^']*'",
+            r"bfl run --resume \S+ --run-config '[^']*'",
             "{}",
         ),
         ("bfl run --run-config study.toml", r"bfl study \S+", "{} --dry-run"),
@@ -124,11 +125,3 @@ def test_a_posterior_that_has_collapsed_is_closed_as_advised(place: Path) -> Non
     shutil.copytree(folder.path, place / "federated")
     RunFolder(place / "federated").write_json(DATA, {"test": "digest"})
     assert call("bfl close federated --closing feature-density") == 2
-
-
-@pytest.mark.parametrize("module", ["main", "flower_simulation"])
-def test_a_command_can_be_run_as_a_module(module: str) -> None:
-    command = [sys.executable, "-m", f"bfl.commands.{module}"]
-    done = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True)
-    assert "usage" in done.stdout
-    assert subprocess.run([*command, "--none"], capture_output=True, check=False).returncode == 2

@@ -375,11 +375,11 @@ class RunFolder(Files):
         path, made = self.path, (self.rounds() or [{"round": 0}])[-1]["round"]
         config = self.config({})
         planned = f" of {config['rounds']}" if "rounds" in config else ""
-        resumed, finished = f"bfl run --resume {path}", f"bfl finish {path}"
+        resumed = f"bfl run --resume {path}"
         if plugins := config.get("plugins"):
             resumed += f" --run-config 'plugins=\"{plugins}\"'"
-            finished += f" --plugins {plugins}"
-        end = f', end it there by {finished}, or take the posterior "latest"' if made else ""
+        ended = f"end it there with --run-config rounds={made}"
+        end = f', {ended}, or take the posterior "latest"' if made else ""
         raise DataError(
             f"{path} has no {file}: the run has not come to its end (it stands at round "
             f"{made}{planned}); go on with it by {resumed}{end}"

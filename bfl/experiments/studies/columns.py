@@ -76,7 +76,7 @@ class Column(BaseModel):
         guess = initials.get(metric.lower()) or nearest(metric, known)
         hint = f"'{guess}' (did you mean that?), or " if guess else ""
         raise ValueError(
-            f"{hint}a number of metrics.json, as `bfl glossary` has; or rounds-to-METRIC-VALUE, "
+            f"{hint}a number of metrics.json, as docs/glossary.md has; or rounds-to-METRIC-VALUE, "
             "METRIC-at-round-N, client-K-NAME, or ood-SOURCE-UNCERTAINTY-auroc, -aupr or -fpr95"
         )
 
