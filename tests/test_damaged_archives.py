@@ -44,7 +44,6 @@ ARRAYS: dict[str, dict[str, Any]] = {
         "point": np.zeros(2, np.float32),
         "manifest": np.array(MANIFEST.to_json()),
     },
-    "best": {"metric": np.array("nll"), "round": np.array(1), "value": np.array(0.5)},
     "predictions": {
         "labels": LABELS,
         "mean_probability": PROBABILITY,
@@ -78,7 +77,6 @@ ARRAYS: dict[str, dict[str, Any]] = {
 }
 FILES = {
     "posterior": "posterior.npz",
-    "best": "best-posterior.npz",
     "predictions": "predictions.npz",
     "examples": "predictions.npz",
     "snapshot": "round-000001.000001.snapshot",
@@ -87,7 +85,6 @@ READERS: dict[str, Callable[[Path], object]] = {
     "data": lambda path: read_archive(path, "data"),
     "images": lambda path: read_images(path),
     "posterior": lambda path: RunFolder(path.parent).posterior(),
-    "best": lambda path: RunFolder(path.parent).best(),
     "predictions": lambda path: RunFolder(path.parent).predictions(),
     "examples": lambda path: read_examples(RunFolder(path.parent)),
     "closing": lambda path: read_closing(path.parent),

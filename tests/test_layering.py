@@ -33,9 +33,8 @@ CHAPTERS = (
     "bfl.evaluation",
     "bfl.closing",
     "bfl.presets",
-    # What a run leaves behind knows nothing of configurations, which pick trackers and figures.
+    # What a run leaves behind knows nothing of configurations, which pick figures.
     "bfl.experiments",
-    "bfl.experiments.tracking",
     "bfl.experiments.results",
     "bfl.configuration",
     "bfl.engine",

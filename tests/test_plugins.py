@@ -64,7 +64,6 @@ class MyMethod(Preset):
         "attack": "overstatement",
         "attackers": 1,
         "defence": "median",
-        "log": "csv",
         "outgoing": "largest-changes",
         "exchange": "half-precision",
         "broadcast": "values",

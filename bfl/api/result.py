@@ -21,7 +21,6 @@ from bfl.evaluation.regression import Mixtures
 from bfl.evaluation.uncertainty import measure_all
 from bfl.experiments.results.run_folder import (
     BASELINES,
-    BEST_POSTERIOR,
     CLOSING,
     DATA,
     METRICS,
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
     from bfl.api.network import TrainedNetwork
 
-POSTERIORS = ("last", "best", "latest")
+POSTERIORS = ("last", "latest")
 """Posteriors of a run that can be chosen."""
 
 PREDICT = {"classification": "predict", "regression": "predict_numbers"}
@@ -76,12 +75,6 @@ class Result:
     def rounds(self) -> list[dict[str, Any]]:
         """Records of the rounds, one dictionary each."""
         return self._files.rounds()
-
-    @property
-    def best(self) -> dict[str, Any]:
-        """The best round so far on the server's own images: ``metric``, ``round`` and ``value``."""
-        self._check_has_best()
-        return self._files.best()
 
     @property
     def posterior(self) -> Posterior:
@@ -244,31 +237,19 @@ class Result:
 
     @cached_property
     def _closed(self) -> Closed | None:
-        whose = self.configuration.get("closing-posterior", "last")
-        if self.which != whose or not self._files.holds(CLOSING):
+        if self.which != "last" or not self._files.holds(CLOSING):
             return None
         with self._files.reading_arrays(CLOSING) as arrays:
             return Closed.read(arrays)
 
     @cached_property
     def _posterior(self) -> tuple[Posterior, Manifest]:
-        if self.which == "best":
-            self._check_has_best()
-            return self._files.posterior(BEST_POSTERIOR)
         if self.which == "latest":
             from bfl.api.network import latest
 
             return latest(self._network, self._files)
         self._files.check_finished(POSTERIOR)
         return self._files.posterior()
-
-    def _check_has_best(self) -> None:
-        if not self._files.holds(BEST_POSTERIOR):
-            raise DataError(
-                f"{self.folder} has no {BEST_POSTERIOR}: a run has one as soon as a round was "
-                "evaluated on images of the server's own (server-data), and none any more where a "
-                "resume has dropped the round that it was of"
-            )
 
 
 def _checked_samples(samples: int | None) -> int | None:
@@ -282,8 +263,8 @@ def load(folder: str | os.PathLike[str], posterior: str = "last", *, plugins: st
 
     Args:
         folder: The folder.
-        posterior: Which one is meant: ``"last"``; ``"best"`` on the server's own images; or
-            ``"latest"``, that of the last round so far, also of a run that was interrupted.
+        posterior: Which one is meant: ``"last"``, or ``"latest"``, that of the last round so far,
+            also of a run that was interrupted.
         plugins: The plugins that its network is from, which may run their code here, as in the key
             ``plugins``; without, only those that the user has named in this process.
     """

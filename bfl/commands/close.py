@@ -24,11 +24,6 @@ def add_to(close: argparse.ArgumentParser) -> None:
         metavar="WORDS",
         help="as in the key closing, such as bayesian-head+feature-density",
     )
-    close.add_argument(
-        "--posterior",
-        choices=("last", "best"),
-        help="as in the key closing-posterior: whose network is closed (default: as in the run)",
-    )
     add_run_config_to(close, "settings of the closing, and of what evaluates the final network")
     close.add_argument(
         "--backend", default="auto", metavar="{auto,ray,serial}", help="as in bfl run"
@@ -58,8 +53,7 @@ def close_run(given: argparse.Namespace) -> None:
             f'closing="{given.closing}" for one that is not',
             file=sys.stderr,
         )
-    keys = {"closing": given.closing, "closing-posterior": given.posterior}
-    keys |= {"plugins": given.plugins}
+    keys = {"closing": given.closing, "plugins": given.plugins}
     texts = [*given.run_config, *(f"{key}={json.dumps(v)}" for key, v in keys.items() if v)]
     options = [f"--resume={given.folder}", f"--backend={given.backend}"]
     reported = folder.holds(REPORT)

@@ -97,8 +97,7 @@ def add_prediction_to(command: argparse.ArgumentParser) -> None:
         "--posterior",
         choices=POSTERIORS,
         default="last",
-        help="that of the last round, of the best one on the server's own images, or of the last "
-        "so far of a run that was interrupted",
+        help="that of the last round, or of the last so far of a run that was interrupted",
     )
 
 

@@ -176,25 +176,6 @@ def _of_the_keys(configuration: Configuration) -> Iterator[str]:
     keys = configuration.keys
     if keys.resume and not keys.name:
         yield "resume is True, and no run is named; allowed: with the key name (and output-dir)"
-    best = keys.closing_posterior == "best"
-    if best and not configuration.closes:
-        yield 'closing-posterior is "best", and there is no closing round; allowed: "last"'
-    for given, validates, idle in (
-        (f"patience is {keys.patience}", keys.patience, "0"),
-        ("closing-posterior is 'best'", best and configuration.closes, "'last'"),
-    ):
-        if validates and not (keys.server_data and keys.server_labels):
-            yield (
-                f"{given}, and the server has no labelled images of its own to validate with; "
-                f"allowed: {idle}, or server-data with server-labels=true"
-            )
-    # Which round is the last is known when it is over, and its clients have gone.
-    if keys.patience and keys.evaluated_by == "clients" and keys.evaluate_every != 1:
-        yield (
-            f"patience is {keys.patience}, and with evaluated-by 'clients' and evaluate-every "
-            f"{keys.evaluate_every} no client may evaluate the last round; allowed: "
-            "evaluate-every=1"
-        )
     protected = configuration.example_privacy.active
     if keys.class_weights == "balanced" and (keys.task == "regression" or protected):
         yield (

@@ -25,7 +25,6 @@ from bfl.evaluation.metrics import metrics
 from bfl.evaluation.predictives import Predictive, predictives
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.figures import figures
-from bfl.experiments.tracking import Tracker, trackers
 from bfl.federation.attacks import Attack, attacks
 from bfl.federation.broadcasts import Broadcast, broadcasts
 from bfl.federation.exchanges import Exchange, exchanges
@@ -185,8 +184,6 @@ class PickedParts:
     """random changes of the images that the server's student learns from"""
     predictive: Annotated[Predictive, _server(predictives, "posterior")]
     """what predicts, besides the posterior, when it is evaluated"""
-    tracker: Annotated[Tracker, _server(trackers, "none")]
-    """where rounds are logged live, besides the run's folder"""
     outgoing: Annotated[tuple[Outgoing, ...], _part(outgoing_parts, "none", chain=True)]
     """what is done to a client's update on its way out, one after the other"""
     closing: Annotated[tuple[Closing, ...], _part(closings, "none", TOP, chain=True)]

@@ -29,7 +29,6 @@ from bfl.data import datasets
 from bfl.data.datasets.foreign import absolute_foreign, corruption_names
 from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
-from bfl.evaluation.metrics import best_metric
 from bfl.federation.parts import TwoSidedPart
 from bfl.federation.privacy import Mechanism
 from bfl.presets import presets
@@ -303,10 +302,6 @@ def _read_references(keys: Keys, *, check_data: bool) -> dict[str, Any]:
     update: dict[str, Any] = {}
     with _collect(problems):
         corruption_names(keys.corruptions)
-    with _collect(problems):
-        update["best_metric"] = best_metric(
-            keys.best_metric, keys.task, read=bool(keys.server_data)
-        )
     if check_data:
         where = keys.dataset, keys.data_dir
         with _collect(problems):

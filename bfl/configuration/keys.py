@@ -193,20 +193,12 @@ class Evaluation(Section):
     corruptions: str = server_field("none")
     """corruptions of test images, at five strengths each, that the final network is evaluated on,
     joined by '+': 'noise', 'blur', 'contrast', 'rotation'; or 'none'"""
-    best_metric: str = server_field("negative-log-likelihood")
-    """the metric on the server's own images by which the best posterior is kept"""
-    patience: int = server_field(0, ge=0)
-    """rounds without a better best-metric on the server's own images that end the run; 0: never"""
     figures: Literal["png", "svg", "pdf", "none"] = server_field("png")
     """format of the figures at the end"""
 
 
 class ClosingRound(Section):
     """The closing round."""
-
-    closing_posterior: Literal["last", "best"] = server_field("last")
-    """whose network a closing round closes: that of the last round, or of the best one on the
-    server's own images"""
 
 
 class Run(Section):
@@ -340,7 +332,7 @@ SECTIONS: dict[str, type[Section]] = {
 }
 """All sections by name, in the order in which they are shown."""
 
-_OF_PACKAGES = {
+_OF_PACKAGES: dict[str, type[Section]] = {
     "bfl.aggregation": Aggregation,
     "bfl.closing": ClosingRound,
     "bfl.data": Data,

@@ -30,7 +30,6 @@ _OF_OTHER_TOOLS = {
     "model": "architecture network",
     "output-dir": "output",
     "partition": "site sites split",
-    "patience": "early-stopping",
     "rounds": "iterations num-rounds",
     "strategy": "aggregation method rule",
     "target": "label",

@@ -32,7 +32,6 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     if keys.initial_posterior and not keys.resume:
         given_posterior(keys.initial_posterior)
     check_privacy(configuration)
-    configuration.tracker.check()
     whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
     check_table(configuration, whole)
     nodes = {number: number for number in range(clients)}

@@ -43,8 +43,6 @@ def finish(run: FederationRun, posterior: Posterior, known: Known | None = None)
     for text in describe_left_out(folder.rounds()):
         progress.say(f"warning: {text}")
         folder.append_warning(text)
-    if run.best:
-        progress.say(run.best.describe())
     folder.write_posterior(posterior, evaluator.manifest)
     numbers: Numbers = {}
     if known:
@@ -78,8 +76,6 @@ def finish(run: FederationRun, posterior: Posterior, known: Known | None = None)
         began = folder.read_json(files.ENVIRONMENT, {})
         folder.write_json(files.ENVIRONMENT, {**began, environment.ENDED: environment.time_now()})
     folder.write_metrics(numbers)
-    if run.log:
-        run.log.end(numbers, figures)
     if numbers and progress.verbose:
         progress.console.print(metrics_table(numbers, keys.mc_samples))
     if figures:
@@ -89,9 +85,9 @@ def finish(run: FederationRun, posterior: Posterior, known: Known | None = None)
 
 
 def _evaluate(
-    run: FederationRun, last: Posterior, closing: Closed | None
+    run: FederationRun, posterior: Posterior, closing: Closed | None
 ) -> tuple[Numbers, OfSome | None]:
-    """Evaluate the final posterior, or that which was closed, and write what it predicts.
+    """Evaluate the final posterior and write what it predicts.
 
     Returns:
         The metrics, and what evaluates the same predictions on some of the test images.
@@ -99,11 +95,10 @@ def _evaluate(
     folder, test, settings = run.results, run.evaluator.dataset, run.configuration.values
     samples = run.configuration.keys.mc_samples
     predict = partial(run.evaluator.predict, samples=samples, purpose="final")
-    posterior = run.posterior_to_close(last)
     numbers: Numbers = {}
     ensemble = None
     try:
-        ensemble = last_ensemble(run, last)
+        ensemble = last_ensemble(run, posterior)
     except NotFiniteError as error:
         numbers |= not_finite(error, ENSEMBLE)
     try:

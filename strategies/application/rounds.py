@@ -20,7 +20,6 @@ from bfl.evaluation.evaluated_ensemble import ENSEMBLE
 from bfl.experiments.results import clients, monitoring, summary, table
 from bfl.experiments.results import run_folder as files
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
-from bfl.experiments.tracking import LiveLog
 from bfl.federation import wire
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.outgoing import is_private
@@ -58,7 +57,6 @@ class FederationRun(RunSupport):
     evaluator: Any
     data: RunData
     progress: table.ProgressReport
-    log: LiveLog | None = None
     advice: str = ""
 
     def __post_init__(self) -> None:
@@ -69,10 +67,6 @@ class FederationRun(RunSupport):
         self.folder = str(self.results.path.resolve())
         self.checkpoints = Checkpoints(self.results)
         self.privacy: privacy.PrivacyAccount | None = None
-        self.best: monitoring.BestPosterior | None = None
-        if self.evaluator.validates:
-            kept_by = keys.best_metric, keys.patience, keys.rounds
-            self.best = monitoring.BestPosterior(self.results, self.evaluator.manifest, *kept_by)
         self._collapse = monitoring.CollapseWatch(self.results, self.progress.say)
         self._left_out: Sequence[Mapping[str, Any]] = ()
         self._accuracies = [e["accuracy"] for e in self.results.rounds() if "accuracy" in e]
@@ -100,14 +94,11 @@ class FederationRun(RunSupport):
             self.state = state = ServerState.from_arrays(
                 checkpoint.server_round, checkpoint.posterior, checkpoint.state
             )
-        if self.best:
-            self.best.go_on(state.posterior)
         closing_rounds = len(schedule(self.configuration.closing))
         self.privacy = self.account(state.server_round, closing_rounds=closing_rounds)
         classes = self.data.dataset.num_classes
         strategy = make_strategy(self.configuration, classes, self.data.train, self)
-        # A run that has stopped early and is resumed has no rounds left.
-        over = (self.best and self.best.exhausted()) or not self.begin(state.server_round + 1)
+        over = not self.begin(state.server_round + 1)
         try:
             result = strategy.start(
                 self.grid,
@@ -196,12 +187,7 @@ class FederationRun(RunSupport):
         # The record first: one whose checkpoint is missing is dropped and made again by a resume.
         self.results.append_round(entry)
         self.checkpoints.save(Checkpoint(number, posterior, finished.state.to_arrays()))
-        # The best posterior behind both, so that it is never that of a round which is dropped; a
-        # resume looks at the checkpoint's again.
-        stop = self.best is not None and self.best.look(posterior)
         self.progress.round(number, finished.seconds, metrics)
-        if self.log:
-            self.log.round(entry)
         if posterior.size:
             samples = self.configuration.keys.evaluate_mc_samples
             self._collapse.look(finished.metrics, samples, f"round {number}")
@@ -211,7 +197,7 @@ class FederationRun(RunSupport):
         except Exception as error:
             name = getattr(on_round, "__qualname__", repr(on_round))
             raise RunError(f"on_round, {name}, raised in round {number}: {error!r}") from error
-        return stop or not self.begin(number + 1)
+        return not self.begin(number + 1)
 
     def _refuse_useless(self, finished: Round) -> None:
         """Refuse a pool whose predictions are not finite, or guess after they were good.
@@ -289,24 +275,6 @@ class FederationRun(RunSupport):
         if following := self.account(len(self.results.rounds()), release=release):
             anew = self.federation.noise_anew
             following.begin_sums(self.results.path, release, anew=anew)
-
-    def posterior_to_close(self, last: Posterior) -> Posterior:
-        """Return the posterior whose network the closing round closes (``closing-posterior``).
-
-        Raises:
-            RunError: It is the best one, and there is none.
-            DataError: The file of the best one is corrupt.
-        """
-        if self.configuration.keys.closing_posterior == "last":
-            return last
-        if not self.results.holds(files.BEST_POSTERIOR):
-            raise RunError(
-                f"closing-posterior is 'best', and {self.results.path} has no "
-                f"{files.BEST_POSTERIOR}: no round had a finite value of best-metric, or its "
-                "posterior is lost; allowed: 'last'"
-            )
-        posterior, _ = self.results.posterior(files.BEST_POSTERIOR)
-        return posterior
 
     def warn(self, text: str) -> None:
         """Show what has gone wrong with clients, and write it into the run's folder."""

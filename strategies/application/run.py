@@ -14,12 +14,10 @@ from bfl.data.datasets.reading import SUMMED
 from bfl.engine.run import run_of
 from bfl.experiments.results import environment as machine
 from bfl.experiments.results import run_folder as files
-from bfl.experiments.results.run_folder import run_key
 from bfl.experiments.results.table import ProgressReport
 from bfl.experiments.run.network import given_posterior
 from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
 from bfl.experiments.run.simulation import made_up_name
-from bfl.experiments.tracking import LiveLog, TrackedRun
 from bfl.federation.outgoing import is_private
 from bfl.printing import print_anywhere
 from strategies.application import checks, data, evaluation, tables
@@ -55,7 +53,6 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
     """
     print_anywhere()
     keys, engine = configuration.keys, run_of(grid)
-    configuration.tracker.check()
     verbose, began = engine.verbose, engine.began
     with ProgressReport(keys.rounds, engine.console, began=began, verbose=verbose) as progress:
         if engine.console or not hasattr(grid, "engine_run"):  # who simulates has said it
@@ -145,27 +142,22 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
             noised = configuration.example_privacy.sums_noise is not None
             for text in () if noised or is_private(configuration.outgoing) else warnings:
                 folder.append_warning(text)
-            tracked = TrackedRun(
-                folder.path, folder.path.name, run_key(folder.path), folder.config()
+            run = FederationRun(
+                configuration=configuration,
+                grid=grid,
+                federation=federation,
+                results=folder,
+                evaluator=evaluator,
+                data=divided,
+                progress=progress,
+                advice=advice,
             )
-            with LiveLog(configuration.tracker, tracked, folder.rounds(), progress.say) as log:
-                run = FederationRun(
-                    configuration=configuration,
-                    grid=grid,
-                    federation=federation,
-                    results=folder,
-                    evaluator=evaluator,
-                    data=divided,
-                    progress=progress,
-                    log=log,
-                    advice=advice,
-                )
-                if checkpoint:
-                    progress.say(f"resumes after round {checkpoint.server_round}")
-                elif keys.pretrain_examples:
-                    posterior = pretrain(run, initial)
-                    state = run.first_state(posterior)
-                    checkpoint = Checkpoint(0, posterior, state.to_arrays())
-                    run.checkpoints.save(checkpoint)
-                finish(run, *run.make_rounds(checkpoint, initial))
+            if checkpoint:
+                progress.say(f"resumes after round {checkpoint.server_round}")
+            elif keys.pretrain_examples:
+                posterior = pretrain(run, initial)
+                state = run.first_state(posterior)
+                checkpoint = Checkpoint(0, posterior, state.to_arrays())
+                run.checkpoints.save(checkpoint)
+            finish(run, *run.make_rounds(checkpoint, initial))
     return folder

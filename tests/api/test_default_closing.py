@@ -85,11 +85,6 @@ def test_nonsense_is_flagged_and_known_to_be_unknown(data: Any, tmp_path: Path) 
         ({}, DEFAULT_CLOSING, ""),
         ({"strategy": "pvi"}, DEFAULT_CLOSING, ""),
         ({"exchange": "masked"}, DEFAULT_CLOSING, ""),
-        (
-            {"closing-posterior": "best", "server-data": "held-back", "server-labels": True},
-            DEFAULT_CLOSING,
-            "",
-        ),
         ({"closing": "none"}, "none", ""),
         ({"task": "regression"}, DEFAULT_CLOSING_OF_NUMBERS, ""),
         ({"strategy": "dp-fedavg"}, "none", "outgoing"),

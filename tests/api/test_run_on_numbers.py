@@ -162,20 +162,6 @@ def test_a_study_of_numbers_from_its_runs_to_a_report(
     assert {"root-mean-squared-error", "negative-log-likelihood"} <= set(table.columns)
 
 
-def test_a_metric_of_numbers_is_none_of_a_classifier() -> None:
-    with pytest.raises(ConfigurationError, match="root-mean-squared-error"):
-        resolve({"best-metric": "root-mean-squared-error", "server-data": "held-back"})
-    of_numbers = {"task": "regression", "dataset": "table:any.csv"}
-    for word in ("root-mean-squared-error", "Brier-Score", "accuracy"):  # nothing reads it here
-        given = resolve({**of_numbers, "best-metric": word}, check_data=False)
-        assert given.keys.best_metric == word.lower()
-    held = {**of_numbers, "best-metric": "accuracy", "server-data": "held-back"}
-    with pytest.raises(ConfigurationError, match=r"none of task 'regression'.*root-mean-squared"):
-        resolve(held, check_data=False)
-    with pytest.raises(ConfigurationError, match="interval-coverage"):
-        resolve({**of_numbers, "best-metric": "interval-coverage"}, check_data=False)
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [

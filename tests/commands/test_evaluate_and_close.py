@@ -12,9 +12,8 @@ from PIL import Image
 import bfl
 from bfl.commands.main import main
 from bfl.data.datasets import load_dataset
-from bfl.errors import ConfigurationError, DataError
+from bfl.errors import DataError
 from bfl.experiments.results.summary import BEFORE_CLOSING
-from bfl.experiments.run.evaluator import Evaluator
 
 KEYS: dict[str, Any] = {
     "backend": "serial",
@@ -232,40 +231,3 @@ def test_a_closing_that_was_killed_is_closed_again(
     shown = 'ood-dataset="rotated+noised" corruptions="contrast"'
     assert main([*words, "--run-config", shown]) == 0
     assert bfl.load(begun).metrics == closed.metrics
-
-
-def test_the_best_posterior_is_closed_as_a_run_that_ended_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = Evaluator.validation_metrics
-
-    def first_is_best(self: Evaluator, posterior: Any, server_round: int) -> dict[str, float]:
-        measured = real(self, posterior, server_round)
-        return {**measured, "validation-negative-log-likelihood": float(server_round)}
-
-    monkeypatch.setattr(Evaluator, "validation_metrics", first_is_best)
-    values = {**KEYS, "server_data": "held-back", "output_dir": str(tmp_path)}
-    values["calibration_share"] = 0.1
-    closing = {"closing": "bayesian-head+feature-density", "ood_dataset": "rotated"}
-    ended = bfl.run(**values, **closing, name="ended")
-    run = bfl.run(**values | {"rounds": 2, "closing": "none"}, name="run")
-    of_last = run.posterior.digest()
-    words = ["close", str(run.folder), "--backend", "serial", "--closing", closing["closing"]]
-    shown = ["--run-config", 'ood-dataset="rotated"']
-    assert main([*words, *shown, "--posterior", "best"]) == 0
-    assert run.metrics == ended.metrics
-    assert run.posterior.digest() == of_last != ended.posterior.digest()
-    found, wanted = (dict(np.load(each.folder / "closing.npz")) for each in (run, ended))
-    assert found.keys() == wanted.keys()
-    for name, value in wanted.items():
-        np.testing.assert_array_equal(found[name], value)
-    images = load_dataset("digits").test_images
-    best, last = (bfl.load(run.folder, posterior=which) for which in ("best", "last"))
-    np.testing.assert_array_equal(
-        best.predict(images).mean_probability, ended.predict(images).mean_probability
-    )
-    assert "feature-density" not in last.predict(images).uncertainty
-    with pytest.raises(ConfigurationError, match="server-data"):
-        bfl.run(**KEYS, **closing, closing_posterior="best")
-    with pytest.raises(ConfigurationError, match="closing-posterior"):
-        bfl.run(**values, closing="none", closing_posterior="best")

@@ -102,8 +102,6 @@ strategy="fedper" pretrain-examples=0.1 | pretrain-examples
 strategy="scaffold" shared="body" evaluated-by="clients" | what 'scaffold' keeps
 task="regression" predictive="ensemble" | 'regression' | predictive
 task="regression" evaluated-by="clients" | 'regression' | evaluated-by
-patience=3 | patience is 3 | server-data
-closing-posterior="best" | closing-posterior | "last"
 resume=true | resume | name
 strategy="scaffold" optimizer="adam" | correction 'scaffold' | optimizer="sgd" momentum=0.0
 strategy="scaffold" momentum=0.9 | momentum=0.0

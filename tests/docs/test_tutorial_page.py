@@ -20,7 +20,7 @@ def test_the_page_shows_what_it_gives(tmp_path: Path) -> None:
     printed = masked(page_as_run(text, tmp_path))
     # A slow machine also says what it is doing, where three seconds would be silent.
     assert [line for line in printed if line in shown or not DOING.match(line)] == shown
-    assert (tmp_path / "moved" / "best-posterior.npz").exists()
+    assert (tmp_path / "moved" / "posterior.npz").exists()
 
 
 def test_another_word_or_whole_number_is_a_difference() -> None:

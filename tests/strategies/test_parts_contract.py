@@ -9,8 +9,7 @@ What has no hand in a round but in training is not here. `workload`, `schedule`,
 the round and the partition. That runs with real networks go on with the same bits is tested in
 tests/engine: a schedule, augmented images and an `optimizer`'s state in test_resume.py, whole
 methods in test_methods.py, personal models in test_personal_models.py, heads that are not sent in
-test_own_heads.py, the server's student in test_ensembles.py, a budget of ε in test_private_runs.py,
-the best round and the tracker in test_validated_runs.py.
+test_own_heads.py, the server's student in test_ensembles.py, a budget of ε in test_private_runs.py.
 """
 
 from collections.abc import Sequence

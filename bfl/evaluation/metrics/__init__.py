@@ -7,7 +7,6 @@ correctly rounded (``math.fsum``).
 from bfl.evaluation.metrics.base import (
     ExampleMetric,
     Metric,
-    best_metric,
     checked_labels,
     evaluate,
     exact_mean,
@@ -20,7 +19,6 @@ from bfl.evaluation.metrics.base import (
 __all__ = [
     "ExampleMetric",
     "Metric",
-    "best_metric",
     "checked_labels",
     "evaluate",
     "exact_mean",

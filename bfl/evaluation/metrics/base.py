@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from bfl.errors import ConfigurationError, unknown_name
 from bfl.evaluation.prediction.predictions import FloatArray, IntArray, Predictions
 from bfl.evaluation.regression import CURVES, REGRESSION, Mixtures
 from bfl.registry import Component, Registry
@@ -102,28 +101,6 @@ def metrics_by_task() -> dict[str, tuple[str, ...]]:
         "classification": metrics.names(),
         "regression": (*REGRESSION, "negative-log-likelihood"),
     }
-
-
-def best_metric(word: str, task: str, *, read: bool) -> str:
-    """Return the full name of a metric of which one side is better, and which the task has if read.
-
-    Raises:
-        ConfigurationError: There is no such metric, or the task has none.
-    """
-    by_task = {
-        each: [name for name in names if higher_is_better(name) is not None]
-        for each, names in metrics_by_task().items()
-    }
-    name = metrics.get(word).name if word in metrics else word.lower()
-    known = {name for names in by_task.values() for name in names}
-    if name not in known:
-        raise ConfigurationError(unknown_name("best-metric", word, known))
-    if read and name not in by_task[task]:
-        raise ConfigurationError(
-            f"best-metric is '{word}', which is none of task '{task}'; allowed: "
-            f"{', '.join(sorted(by_task[task]))}"
-        )
-    return name
 
 
 def higher_is_better(name: str) -> bool | None:

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import tomli_w
 
-from bfl.archives import ArrayFile, Shapes, open_arrays
+from bfl.archives import ArrayFile, open_arrays
 from bfl.closing.conformal import SETS
 from bfl.closing.feature_density import DENSITY
 from bfl.errors import ConfigurationError, DataError, PosteriorError, RunError
@@ -58,7 +58,6 @@ PREDICTED_NUMBERS = f"{PREDICTIONS}:targets"
 EXAMPLES = f"{PREDICTIONS}:example-images"
 POSTERIOR = "posterior.npz"
 CLOSING = "closing.npz"
-BEST_POSTERIOR = "best-posterior.npz"
 REFUSALS = "refusals.txt"
 FIGURES = "figures"
 REPORT = "report.html"
@@ -85,7 +84,7 @@ FINAL_RESULTS = (
 """Final results of a run, without figures. The first one marks a finished run: it is removed first
 and written last."""
 
-FILES_OF_A_BEGUN_RUN = (CONFIG, ROUNDS, BEST_POSTERIOR, METRICS, PREDICTIONS, CLOSING, POSTERIOR)
+FILES_OF_A_BEGUN_RUN = (CONFIG, ROUNDS, METRICS, PREDICTIONS, CLOSING, POSTERIOR)
 """Files that show that a run has begun; ``run.json`` is written before that."""
 
 PER_CLIENT = "per-client"  # the key of a round's line that has one entry for each client
@@ -447,18 +446,11 @@ class RunFolder(Files):
     # Posterior and predictions -----------------------------------------------------------------
 
     def write_posterior(
-        self, posterior: Posterior, manifest: Manifest, file: str = POSTERIOR, **facts: Any
+        self, posterior: Posterior, manifest: Manifest, file: str = POSTERIOR
     ) -> None:
-        """Write the global posterior, the manifest of its vectors, and single facts about it."""
-        known = {name: np.array(value) for name, value in facts.items()}
-        named = {**posterior.vectors(), "manifest": np.array(manifest.to_json()), **known}
+        """Write the global posterior, and the manifest of its vectors."""
+        named = {**posterior.vectors(), "manifest": np.array(manifest.to_json())}
         self.write_arrays(file, named)
-
-    def best(self) -> dict[str, Any]:
-        """Return ``metric``, ``round`` and ``value`` of the best posterior so far."""
-        with self.reading_arrays(BEST_POSTERIOR) as arrays:
-            shapes: Shapes = dict.fromkeys(("metric", "round", "value"), ())
-            return {name: a.item() for name, a in arrays.checked(shapes, shapes=shapes).items()}
 
     def posterior(self, file: str = POSTERIOR) -> tuple[Posterior, Manifest]:
         """Return the global posterior, or that of another file, and its vectors' manifest."""

@@ -29,7 +29,7 @@ _POSTERIOR, _STATE = "posterior.", "state."
 
 FREE_TO_CHANGE = frozenset(
     (
-        *("resume", "output-dir", "name", "log", "data-dir", "plugins"),
+        *("resume", "output-dir", "name", "data-dir", "plugins"),
         *("node-timeout", "client-timeout", "round-retries"),
     )
 )
@@ -39,9 +39,7 @@ FREE_TO_CHANGE = frozenset(
 def keys_of_the_end() -> frozenset[str]:
     """Return the keys that affect only what follows the last round."""
     settings = (key for each in closings.classes() for key in each.setting_keys())
-    return frozenset(
-        {"closing", "closing-posterior", "figures", "ood-dataset", "corruptions", *settings}
-    )
+    return frozenset({"closing", "figures", "ood-dataset", "corruptions", *settings})
 
 
 @dataclass(frozen=True)
