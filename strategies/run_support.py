@@ -14,7 +14,6 @@ from bfl.aggregation.refinements import AFTER, BEFORE
 from bfl.engine.flower import log
 from bfl.federation.client_metrics import CONTINUED, recorded
 from bfl.federation.wire import Positions
-from bfl.posteriors import Posterior
 from bfl.texts import from_json
 from strategies.server_state import Round, ServerState
 
@@ -144,10 +143,6 @@ class RunSupport:
             ImplausibleUpdatesError: It is made again, without some clients.
         """
         return False
-
-    def posterior_to_close(self, last: Posterior) -> Posterior:
-        """Return the posterior whose network the closing round closes."""
-        return last
 
     def begin_sums(self, release: str) -> None:
         """Take the word for a round of the closing's sums, before anybody is asked."""

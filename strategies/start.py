@@ -101,7 +101,7 @@ def run_rounds(
         started = time.perf_counter()
     strategy.closed = close(
         strategy.method,
-        replace(running.state, posterior=run.posterior_to_close(running.state.posterior)),
+        running.state,
         clients,
         run.manifest,
         Path(run.folder) / CLOSING if run.folder else None,

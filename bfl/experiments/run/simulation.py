@@ -148,19 +148,12 @@ def with_closing(
     closed = {**overrides, "closing": DEFAULT_CLOSING}
     try:
         configuration = resolve(app.run_config(overrides), check_data=False)
-        given = configuration.given
     except ConfigurationError:
-        if "closing" in overrides:
-            return dict(overrides)  # check() refuses it
-        try:  # what goes with a closing alone, such as closing-posterior
-            configuration = resolve(app.run_config(closed), check_data=False)
-            given = overrides
-        except ConfigurationError:
-            return dict(overrides)
+        return dict(overrides)  # check() refuses it
     keys = configuration.keys
     if keys.task == "regression":
         closed["closing"] = DEFAULT_CLOSING_OF_NUMBERS
-    if "closing" in {**named_strategy(keys.strategy).values, **given}:
+    if "closing" in {**named_strategy(keys.strategy).values, **configuration.given}:
         return dict(overrides)
     if keys.resume and keys.name:
         folder = RunFolder.named(keys.output_dir, keys.name)
