@@ -198,8 +198,8 @@ def own_data(location: str, reading: Reading = AS_STORED) -> Dataset:
     if dataset.numbered_here and not sums_follow:
         raise DataError(
             f"{dataset.name}: {dataset.numbered_here}; with data of your own, labels have to be "
-            "integers that count from 0 as the run's do, or texts besides an array class_names; a "
-            "folder of images has a classes.txt, and a table FILE.csv a FILE.columns.json"
+            "integers that count from 0 as the run's do; a folder of images has a classes.txt, and "
+            "of a table the run's key table-columns says what its columns become"
         )
     return dataset
 

@@ -31,11 +31,10 @@ def describe_table(message: Message, context: Context) -> Message:
     node, query = Node.of(context), message.content[CONFIG]
     table = _own_table(node, reading_of_query(query, node))
     if node.private and table.numbered_here:
-        problem = "this node has private=true: a file beside its table has to say its columns"
+        problem = "this node has private=true: table-columns has to say what its columns become"
         raise public(ConfigurationError(problem))
     columns = table.encoding.columns if table.encoding else ()
     description = TableDescription(
-        known=not table.numbered_here,
         columns={column.name: column.categories for column in columns},
         class_names=table.class_names,
     )

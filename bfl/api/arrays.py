@@ -57,13 +57,17 @@ def stored(data: Data, output_dir: str, test_share: float) -> str:
             pandas.DataFrame(x).rename(columns="x{}".format).assign(target=y) for x, y in parts
         ]
         return _stored_table(frames, output_dir)
+    classes, numbers = np.unique(np.concatenate(arrays[1::2]), return_inverse=True)
     if len(parts) == 1:
-        _, classes = np.unique(y, return_inverse=True)
-        train, test = train_and_test(classes.astype(np.int64), test_share)
+        train, test = train_and_test(numbers.astype(np.int64), test_share)
         arrays = [x[train], y[train], x[test], y[test]]
+    named = dict(zip(CALLED.values(), arrays, strict=True))
+    if classes.dtype.kind == "U":
+        named |= {array: np.searchsorted(classes, named[array]) for array in ("y_train", "y_test")}
+        named["class_names"] = classes
     buffer = io.BytesIO()
-    np.savez(buffer, **dict(zip(CALLED.values(), arrays, strict=True)))  # type: ignore[arg-type]
-    name = f"{digest_of(*arrays)[:16]}.npz"
+    np.savez(buffer, **named)  # type: ignore[arg-type]
+    name = f"{digest_of(*named.values())[:16]}.npz"
     return f"npz:{_written(output_dir, name, buffer.getbuffer())}"
 
 

@@ -214,7 +214,7 @@ class Result:
 
     def _inputs(self, given: npt.ArrayLike | DataFrame) -> Images:
         if self._network.encoding:
-            return self._network.encoding.encoded(given, tell=True)
+            return self._network.encoding.encoded(given)
         return checked_images(given, self._network.image_shape, self.configuration)
 
     def _statistics(self, inputs: Images, samples: int | None = None) -> Statistics:

@@ -41,8 +41,8 @@ def report(word: str, data_dir: str, reading: Reading) -> str:
     """Return lines that say what a data set holds, and what a run would tell of it.
 
     Raises:
-        DataError: With each problem in a line of its own. Behind one of a column or of damaged
-            images the data are read on without these.
+        DataError: With each problem in a line of its own. Behind one of a column the data are read
+            on without it.
     """
     refused: list[str] = []
     dataset = None
@@ -51,7 +51,7 @@ def report(word: str, data_dir: str, reading: Reading) -> str:
             dataset = load_dataset(word, data_dir, reading)
         except (ConfigurationError, DataError) as error:
             refused.append(str(error))
-            milder = _without(reading, word, str(error))
+            milder = _without(reading, str(error))
             if milder == reading:
                 break
             reading = milder
@@ -61,10 +61,8 @@ def report(word: str, data_dir: str, reading: Reading) -> str:
     return "\n".join(lines)
 
 
-def _without(reading: Reading, word: str, refusal: str) -> Reading:
+def _without(reading: Reading, refusal: str) -> Reading:
     """Return how data are read without what a refusal names; as before where it names nothing."""
-    if word.startswith("folder:"):
-        return replace(reading, unreadable="skip")
     left_out = reading.columns_left_out
     # With the rows that hold them, a refusal counts all columns of its kind.
     named = re.findall(r"'([^',]+)'(?= \d)", refusal)

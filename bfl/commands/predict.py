@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +26,7 @@ from bfl.commands.terminal import (
     write_output,
 )
 from bfl.data.datasets.folder import SUFFIXES as PICTURES
-from bfl.data.datasets.folder import Unused, pictures_below
+from bfl.data.datasets.folder import pictures_among
 from bfl.data.datasets.folder import read_pictures as read_files
 from bfl.data.datasets.reading import PIXEL_RANGE, Reading
 from bfl.data.datasets.table import SUFFIXES, read_table, table_as_written
@@ -225,17 +224,14 @@ def read_images(path: Path) -> npt.NDArray[Any]:
 def read_pictures(path: Path, reading: Reading) -> tuple[tuple[str, ...], Images]:
     """Return the paths and the images (N, H, W, C) in and below a folder, or of one file.
 
-    Hidden ones are passed over; damaged ones are left out with a warning, if the run's keys say so.
+    Hidden ones are passed over.
     """
     root = path.parent if path.is_file() else path
-    unused = Unused(root)
-    files = pictures_below(path, unused)
+    below = (p for p in root.rglob("*") if "/." not in f"/{p.relative_to(root).as_posix()}")
+    files, _ = pictures_among(iter([path]) if path.is_file() else below)
     if not files:
         raise DataError(f"{path} has no image; their names end with {', '.join(PICTURES)}")
-    images, damaged = read_files(files, reading, unused)
-    for line in unused.notes():
-        warnings.warn(line, stacklevel=2)
-    return tuple(str(each.relative_to(root)) for each in files if each not in damaged), images
+    return tuple(str(each.relative_to(root)) for each in files), read_files(files, reading)
 
 
 def add_evaluate_to(evaluate: argparse.ArgumentParser) -> None:

@@ -56,10 +56,8 @@ class Data(Section):
     image_fit: Literal["resize", "pad"] = "resize"
     """how images get image-size: resized, or padded by repeating their edges"""
     pixel_range: str = ""
-    """LOW:HIGH, the scale of measurements in arrays of images (npz:, disk:, hf:): LOW becomes black
-    and HIGH white; empty: they are pixels"""
-    unreadable_images: Literal["refuse", "skip"] = "refuse"
-    """whether a folder with damaged images is refused, or read without them"""
+    """LOW:HIGH, the scale of measurements in arrays of images (npz:): LOW becomes black and HIGH
+    white; empty: they are pixels"""
     test_share: float = Field(0.2, gt=0.0, lt=1.0)
     """share of the examples of a folder or table without a test part that is kept for testing, the
     same mixture of classes and the same for every seed"""
@@ -67,8 +65,7 @@ class Data(Section):
     """sites to test on that nobody trains on, as in "site:oslo+bergen": a column and its values, of
     a folder or table without a test part; empty: a share of each class"""
     target: str = ""
-    """column of a table, or of a folder's labels.csv, that is predicted; empty: target, label,
-    class or y"""
+    """column of a table that is predicted; empty: target, label, class or y"""
     task: Literal["classification", "regression"] = "classification"
     """what is predicted: a class, or a number with Gaussian noise (of tables)"""
     missing: Literal["refuse", "mean", "indicator"] = "refuse"

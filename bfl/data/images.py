@@ -18,6 +18,8 @@ Images = npt.NDArray[np.uint8 | np.float32]
 
 WHITE = 255
 
+ALLOWED = 'allowed: uint8, floats in [0, 1], or in arrays numbers within pixel-range="LOW:HIGH"'
+
 GREY_OF_RGB = (0.299, 0.587, 0.114)  # ITU-R BT.601, as Pillow has them
 AT_ONCE = 256  # images resized at once: in float64 they take eight times their memory
 
@@ -25,46 +27,35 @@ AT_ONCE = 256  # images resized at once: in float64 they take eight times their 
 def as_pixels(images: Mapping[str, Array], pixel_range: str = "") -> dict[str, Images]:
     """Return images on the scale of pixels, 0 to 255: uint8 as it is, or else float32.
 
-    They are uint8, or floats in [0, 1], or by ``pixel-range`` numbers of any type.
+    They are uint8, or floats in [0, 1], or by ``pixel-range`` numbers of any type: LOW becomes 0,
+    and HIGH 255. A DataError names the first value that is none.
     """
-    for name, array in images.items():
-        if array.dtype.kind not in "iuf":
-            raise DataError(f"{name} has the type {array.dtype}; {_allowed(array)}")
-        if not (finite := np.isfinite(array)).all():
-            place = _place(~finite)
-            raise DataError(
-                f"{name}{list(place)} is {array[place]}; {np.count_nonzero(~finite)} of "
-                f"{array.size} values are not finite"
-            )
-    if pixel_range:
-        return {name: _of_range(name, array, pixel_range) for name, array in images.items()}
-    for name, array in images.items():
-        lowest, highest = array.min(), array.max()
-        unit = array.dtype.kind == "f" and lowest >= 0 and highest <= 1
-        if not (unit or array.dtype == np.uint8):
-            raise DataError(
-                f"{name} has the type {array.dtype} and values from {lowest:.8g} to {highest:.8g}; "
-                f"{_allowed(array)}"
-            )
-    if all(array.dtype == np.uint8 for array in images.values()):
+    if not pixel_range and all(array.dtype == np.uint8 for array in images.values()):
         return dict(images)
-    return {
-        name: array.astype(np.float32) * np.float32(1 if array.dtype == np.uint8 else WHITE)
-        for name, array in images.items()
-    }
-
-
-def _allowed(array: Array) -> str:
-    line = 'allowed: uint8, floats in [0, 1], or in arrays numbers within pixel-range="LOW:HIGH"'
-    if array.dtype.kind == "b":
-        return f"{line}; .astype(np.uint8) * 255 makes pixels of a mask"
-    if array.dtype.kind in "iuf" and array.min() >= 0 and 2 < array.max() <= WHITE:
-        return f'{line}, which is "0:{WHITE}" if {WHITE} is white'
-    return line
-
-
-def _place(wrong: npt.NDArray[np.bool_]) -> tuple[int, ...]:
-    return tuple(map(int, np.unravel_index(int(wrong.argmax()), wrong.shape)))
+    found: dict[str, Images] = {}
+    for name, array in images.items():
+        low, high = range_of(pixel_range) if pixel_range else (0.0, 1.0)
+        if array.dtype == np.uint8 and not pixel_range:
+            high = 255.0
+        elif array.dtype.kind not in ("iuf" if pixel_range else "f"):
+            raise DataError(f"{name} has the type {array.dtype}; {ALLOWED}")
+        with np.errstate(over="ignore"):
+            outside = ~((array >= low) & (array <= high))
+        if outside.any():
+            place = tuple(map(int, np.unravel_index(int(outside.argmax()), outside.shape)))
+            raise DataError(
+                f"{name}{list(place)} is {array[place]}, outside {low:g} to {high:g}; {ALLOWED}"
+            )
+        if not pixel_range:
+            scale = 1 if high == WHITE else WHITE
+            found[name] = array.astype(np.float32) * np.float32(scale)
+            continue
+        found[name] = np.empty(array.shape, np.float32)
+        for start in range(0, len(array), AT_ONCE):
+            above = array[start : start + AT_ONCE].astype(np.float64) - low
+            shares = np.clip(above / (high - low), 0, 1).astype(np.float32)
+            found[name][start : start + AT_ONCE] = shares * np.float32(WHITE)
+    return found
 
 
 def range_of(given: str) -> tuple[float, float]:
@@ -81,44 +72,22 @@ def range_of(given: str) -> tuple[float, float]:
     return low, high
 
 
-def _of_range(name: str, given: Array, pixel_range: str) -> Images:
-    """Return measurements as float32 pixels: LOW becomes 0, and HIGH 255."""
-    low, high = range_of(pixel_range)
-    with np.errstate(over="ignore"):
-        outside = (given < low) | (given > high)
-    if outside.any():
-        place = _place(outside)
-        raise DataError(
-            f"{name}{list(place)} is {given[place]}, and pixel-range is '{pixel_range}'; allowed: "
-            "values within it; a new run may have a wider one"
-        )
-    images = np.empty(given.shape, np.float32)
-    for start in range(0, len(given), AT_ONCE):
-        above = given[start : start + AT_ONCE].astype(np.float64) - low
-        shares = np.clip(above / (high - low), 0, 1).astype(np.float32)
-        images[start : start + AT_ONCE] = shares * np.float32(WHITE)
-    return images
-
-
-def pixels_of(image: Any, pixel_range: str = "") -> Images:
+def pixels_of(image: Any) -> Images:
     """Return one of Pillow's images (H, W, C) with one channel or three, without transparency.
 
-    Grey ones of 16 bits or of floats become floats; for ``pixel_range`` see ``as_pixels``.
+    Grey ones of 16 bits or of floats in [0, 1] become floats.
     """
     if image.mode.startswith(("I", "F")):
         values = np.asarray(image)[..., np.newaxis]
-        of_16_bits = values.dtype.kind in "iu" and values.min() >= 0 and values.max() < 2**16
-        if of_16_bits and not pixel_range:
+        if values.dtype.kind in "iu" and values.min() >= 0 and values.max() < 2**16:
             return np.asarray(values / 257, np.float32)
-        name = f"mode {image.mode}"
-        return np.asarray(as_pixels({name: values}, pixel_range)[name], np.float32)
+        return as_pixels({f"mode {image.mode}": values})[f"mode {image.mode}"]
     # Of 16-bit colours Pillow gives the upper 8 bits, and says so in what it is to decode alone.
     if ";16" in str(getattr(image, "tile", "")):
         raise DataError("colours of 16 bits, of which Pillow reads 8; store them as arrays (npz:)")
     grey = image.mode in ("1", "L", "LA")
     pixels = np.asarray(image.convert("L" if grey else "RGB"), np.uint8)
-    pixels = pixels[..., np.newaxis] if grey else pixels
-    return as_pixels({"it": pixels}, pixel_range)["it"] if pixel_range else pixels
+    return pixels[..., np.newaxis] if grey else pixels
 
 
 def check_fits(count: int, shape: tuple[int, ...]) -> None:

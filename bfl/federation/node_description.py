@@ -133,11 +133,9 @@ class TableDescription:
     """Description of a node's own table.
 
     Attributes:
-        known: Whether a file beside it says what its columns become.
         columns: The categories of each column by its name; none: it holds numbers.
     """
 
-    known: bool
     columns: dict[str, tuple[str, ...]]
     class_names: tuple[str, ...]
 

@@ -33,7 +33,7 @@ from strategies.server_state import ServerState
 def can_sum_columns(configuration: Configuration, dataset: Dataset) -> bool:
     """Return whether nodes with tables of their own are to add up what their columns hold.
 
-    Sums have no noise, so a run with noise takes the columns from files beside the tables.
+    Sums have no noise, so a run with noise takes the columns from the key ``table-columns``.
     """
     given = configuration.keys.table_columns
     return bool(dataset.encoding) and not given and not says_nothing_measured(configuration)
@@ -52,7 +52,7 @@ def sum_columns(
         dataset: The server's own table, whose means and deviations sums are taken around.
 
     Returns:
-        Nothing where no node has a table of its own, or all have files that say their columns.
+        Nothing where no node has a table of its own.
 
     Raises:
         ConfigurationError: The tables do not go together.
@@ -65,7 +65,7 @@ def sum_columns(
         if examples and known[federation.nodes[partition_id]].code
     ]
     tables = _ask_tables(configuration, grid, federation, own) if own else {}
-    if all(table.known for table in tables.values()):
+    if not tables:
         return ""
     if len(tables) < federation.size:
         others = sorted(set(range(federation.size)) - tables.keys())

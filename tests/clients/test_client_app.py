@@ -184,8 +184,8 @@ def test_a_node_counts_its_own_rows_as_the_run_reads_them(
     rows = [f"{i},{i % 2}" for i in range(40)]
     path.write_text("\n".join(["x,target", *rows]), encoding="utf-8")
     described = {"columns": [vars(Column("x"))], "class-names": ["0", "1"]}
-    path.with_suffix(".columns.json").write_text(json.dumps(described), encoding="utf-8")
-    content = RecordDict({"config": ConfigRecord({"dataset": "digits", **keys})})
+    known = {"dataset": "digits", "table-columns": json.dumps(described)}
+    content = RecordDict({"config": ConfigRecord({**known, **keys})})
     reply = ask(describe, content, dataset=f"table:{path}")
     found = NodeDescription.from_content(reply.content)
     assert (found.data, found.own_examples) == ("", said)

@@ -1,9 +1,7 @@
 """Federations whose nodes have tables of their own, and of which nobody has pooled any data."""
 
 import json
-import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,15 +128,14 @@ def test_a_number_that_is_predicted_is_standardised_by_all_rows(run: Run) -> Non
 
 
 @pytest.mark.slow
-def test_files_beside_all_tables_say_their_columns(run: Run, tmp_path: Path) -> None:
-    folder, _ = run(2, as_given)
-    content = folder.read_json("network.json")
-    content["columns"][0]["mean"] = 51.0
-    for node in range(3):
-        (tmp_path / f"{node}.columns.json").write_text(json.dumps(content))
-    shutil.rmtree(folder.path)
-    again, _ = run(2, as_given, **{"example-privacy": "dp-sgd"})
-    assert again.read_json("network.json")["columns"][0]["mean"] == 51.0
+def test_a_run_with_noise_is_told_the_columns(run: Run) -> None:
+    every = pd.concat([table(node) for node in range(3)]).drop(columns=["site", "target"])
+    columns = Encoding.of(every.reset_index(drop=True), "all", "indicator").to_list()
+    columns[0]["mean"] = 51.0
+    content = {"columns": columns, "class-names": ["dead", "ill", "well"]}
+    given = {"example-privacy": "dp-sgd", "table-columns": json.dumps(content)}
+    folder, _ = run(2, as_given, **given)
+    assert folder.read_json("network.json")["columns"][0]["mean"] == 51.0
 
 
 def test_sums_that_no_rows_can_have_are_refused() -> None:
@@ -153,7 +150,7 @@ def test_sums_that_no_rows_can_have_are_refused() -> None:
 @pytest.mark.parametrize("name", ["\x1b[2J", "1" * 5000])
 def test_names_that_no_table_needs_are_refused(name: str) -> None:
     for columns, classes in (({name: ()}, ()), ({"x": (name,)}, ()), ({"x": ()}, (name,))):
-        content = TableDescription(False, columns, classes).to_content()
+        content = TableDescription(columns, classes).to_content()
         with pytest.raises(WireFormatError):
             TableDescription.from_content(content)
 
@@ -174,24 +171,17 @@ def test_tables_that_do_not_go_together_are_refused(
 
 
 def test_a_private_node_says_nothing_of_its_rows(tmp_path: Path) -> None:
-    """Whoever asks, unless a file beside its table has said it already."""
     path = tmp_path / "own.csv"
     table(1).to_csv(path, index=False)
-    reading = Reading(missing="indicator", left_out="site")
-    known = load_dataset(f"table:{path}", "", reading).encoding
-    assert known
-    asked: dict[str, Any] = {**replace(reading, columns=SUMMED).values(), VERSION: WIRE_FORMAT}
+    reading = Reading(missing="indicator", left_out="site", columns=SUMMED)
+    asked: dict[str, Any] = {**reading.values(), VERSION: WIRE_FORMAT}
     node: Any = {"partition-id": 0, "num-partitions": 1, "dataset": f"table:{path}"}
-    for private, beside in ((False, False), (True, False), (True, True)):
-        if beside:
-            content = {"columns": known.to_list(), "class-names": ["dead", "ill", "well"]}
-            path.with_suffix(".columns.json").write_text(json.dumps(content))
+    for private in (False, True):
         context = Context(new_run({}).run_id, 1, {**node, "private": private}, RecordDict(), {})
         message = Message(RecordDict({CONFIG: ConfigRecord(asked)}), 1, TABLE_QUERY)
-        if private and not beside:
+        if private:
             with pytest.raises(ConfigurationError, match="private=true"):
                 describe_table(message, context)
         else:
             said = TableDescription.from_content(describe_table(message, context).content)
-            assert said.known == beside
             assert "of 1" in said.columns["kind"]

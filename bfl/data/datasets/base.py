@@ -295,7 +295,7 @@ dataset_sources: Registry[DatasetSource] = Registry("dataset", "bfl.data.dataset
 def suggest_word(path: Path, source: str = "") -> str:
     """Return a refusal's end: the word by which a path is read, if one reads it but ``source``."""
     suffixes = {".npz": "npz", ".csv": "table", ".parquet": "table", ".pq": "table"}
-    marks = {"train.csv": "table", "train.parquet": "table", "dataset_dict.json": "disk"}
+    marks = {"train.csv": "table", "train.parquet": "table"}
     usual = suffixes.get(path.suffix.lower(), "")
     if path.is_dir():
         usual = next((of for file, of in marks.items() if (path / file).is_file()), "folder")

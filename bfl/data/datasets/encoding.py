@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -47,7 +47,6 @@ NO_VALUE = frozenset(
 """Words that are no value among numbers; among texts they are texts, and only "" is no value."""
 
 CODE = r"[+-]?0[0-9]+"  # a whole number with zeros before it is rather a name
-_NUMBER_WITH_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u2060\ufeff]")
 
 
@@ -56,63 +55,46 @@ def normalize(text: str) -> str:
     return unicodedata.normalize("NFC", _UNPRINTABLE.sub("", text)).strip()
 
 
-def normalize_texts(values: Series[Any]) -> tuple[Series[Any], tuple[str, ...]]:
-    """Return values of any type as normalized texts, None for no value or "", and what changed."""
+def normalize_texts(values: Series[Any]) -> Series[Any]:
+    """Return values of any type as normalized texts, None for no value or ""."""
     texts = values.astype(object).where(values.notna(), None).map(str, na_action="ignore")
-    names = {text: normalize(text) for text in texts.dropna().unique()}
-    changed = int(texts.isin([text for text, name in names.items() if text != name]).sum())
+    names = {text: normalize(text) or None for text in texts.dropna().unique()}
     normalized = texts.map(names, na_action="ignore").astype(object)
-    note = (
-        f"column '{printable(str(values.name))}': {changed} values lose spaces or marks around "
-        "them, or are composed (NFC)"
-    )
-    known = normalized.where(normalized.notna() & (normalized != ""), None)
-    return known, (note,) if changed else ()
+    return normalized.where(normalized.notna(), None)
 
 
-def type_column(values: Series[Any], where: str) -> tuple[Series[Any], tuple[str, ...]]:
-    """Return a column of any type as numbers if all its values are, else as texts; and notes.
+def type_column(values: Series[Any], where: str) -> Series[Any]:
+    """Return a column of any type as numbers if all its values are, else as texts.
 
-    Decimals and texts such as "1.5" are numbers. Codes such as "007" are texts. Dates stay dates.
+    Decimals and texts such as "1.5" are numbers. Codes such as "007" are texts. A DataError says
+    that it holds anything else, such as dates.
     """
     import pandas
     from pandas.api import types
 
-    plain = isinstance(values.dtype, np.dtype) and values.dtype.kind in "biufmM"
-    if plain or types.is_datetime64_any_dtype(values):
-        return values, ()
-    name = printable(str(values.name))
+    if isinstance(values.dtype, np.dtype) and values.dtype.kind in "biuf":
+        return values
     objects = values.astype(object).where(values.notna(), None)
     kind = types.infer_dtype(objects, skipna=True)
     if kind in ("decimal", "integer", "floating", "mixed-integer-float", "boolean", "empty"):
-        return objects.astype(float), ()
-    if kind in ("date", "datetime", "datetime64"):
-        return pandas.to_datetime(objects), ()
+        return objects.astype(float)
     for value in objects:
         if value is not None and not isinstance(value, str | int | float):
             raise DataError(
-                f"{where}: column '{name}' holds values of the type {type(value).__name__}, such "
-                f"as '{printable(str(value))[:60]}'; allowed: numbers or texts, or columns-left-out"
+                f"{where}: column '{values.name}' holds values of the type {type(value).__name__}, "
+                f"such as '{printable(str(value))[:60]}'; allowed: numbers or texts, or "
+                "columns-left-out"
             )
-    texts, notes = normalize_texts(objects)
-    no_value = texts.isin(NO_VALUE)
-    distinct = texts[texts.notna() & ~no_value].drop_duplicates()
-    booleans = distinct.str.lower().isin(("true", "false")).all()
-    numbers = pandas.to_numeric(distinct, errors="coerce").notna().all()
-    numeric = booleans or (numbers and not distinct.str.fullmatch(CODE).any())
-    numeric &= not distinct.empty
-    if no_value.any():
-        words = ", ".join(f"'{word}'" for word in sorted(texts[no_value].unique()))
-        taken = "which is no value among numbers" if numeric else "taken as any other"
-        line = f"column '{name}' holds the text {words} in {no_value.sum()} rows, {taken}"
-        notes = (*notes, line)
-    if not numeric:
-        return texts, notes
-    known = texts.where(~no_value)
-    if booleans:
+    texts = normalize_texts(objects)
+    known = texts.where(~texts.isin(NO_VALUE))
+    distinct = known.dropna().drop_duplicates()
+    if distinct.empty or distinct.str.fullmatch(CODE).any():
+        return texts
+    if distinct.str.lower().isin(("true", "false")).all():
         truths = known.map(lambda text: text.lower() == "true", na_action="ignore")
-        return truths.astype(float if truths.isna().any() else bool), notes
-    return pandas.to_numeric(known, errors="coerce"), notes
+        return truths.astype(float if truths.isna().any() else bool)
+    numeric = pandas.to_numeric(distinct, errors="coerce").notna().all()
+    return pandas.to_numeric(known, errors="coerce") if numeric else texts
 
 
 def is_numeric(values: Series[Any]) -> bool:
@@ -120,27 +102,16 @@ def is_numeric(values: Series[Any]) -> bool:
     return values.dtype.kind in "biuf"
 
 
-def category_names(values: Series[Any]) -> npt.NDArray[np.object_]:
-    """Return values as the texts that categories are named by, None for no value."""
-    return np.asarray(normalize_texts(values)[0], object)
-
-
-def first_text(values: Series[Any]) -> tuple[int, str]:
-    """Return the position of the first value that is no number, else of the first, and its text."""
-    import pandas
-
-    row = int(pandas.to_numeric(values, errors="coerce").isna().to_numpy().argmax())
-    return row, printable(str(values.iloc[row]))
-
-
 def as_numbers(values: Series[Any], where: str, allowed: str = "numbers") -> Floats:
     """Return (N,) numbers, NaN where a value is missing; ``allowed`` ends the refusal of texts."""
-    typed, _ = type_column(values, where)
+    import pandas
+
+    typed = type_column(values, where)
     if not is_numeric(typed):
-        row, text = first_text(typed)
+        row = int(pandas.to_numeric(typed, errors="coerce").isna().to_numpy().argmax())
         raise DataError(
             f"{where}: row {row + 1} (from 1, without the header) of column '{values.name}' holds "
-            f"'{text}'; allowed: {allowed}"
+            f"'{printable(str(typed.iloc[row]))}'; allowed: {allowed}"
         )
     return np.asarray(typed, np.float64)
 
@@ -150,7 +121,7 @@ def columns_of(rows: DataFrame) -> Columns:
     return {
         name: values.to_numpy()
         if values.to_numpy().dtype.kind in "biuf"
-        else normalize_texts(values)[0].fillna("").to_numpy(str)
+        else normalize_texts(values).fillna("").to_numpy(str)
         for name, values in rows.items()
     }
 
@@ -171,24 +142,19 @@ def check_complete(
     Columns can be left out unless they are ``fixed``, and if they are ``filled`` have gaps; the
     target can neither.
     """
-    empty, infinite = rows.isna(), rows.isin([np.inf, -np.inf])
-    wrong = infinite | (empty & (rows.columns == target) if filled else empty)
+    wrong = rows.isin([np.inf, -np.inf])
+    wrong |= rows.isna() & (rows.columns == target) if filled else rows.isna()
     counts = wrong.sum()[wrong.any()]
     if counts.empty:
         return
     column = counts.index[0]
     row = int(wrong[column].to_numpy().argmax())
-    no_value = "no value (an empty cell or, among numbers, a word such as NA)"
-    value = no_value if empty[column].iloc[row] else rows[column].iloc[row]
-    allowed = "finite values, or a table without these rows"
-    if not fixed and target not in counts:
-        allowed += ", columns-left-out"
-        if not filled and not infinite.any(axis=None):
-            allowed += ', or missing="mean" or "indicator"'
+    allowed = "" if fixed else '; of an input columns-left-out, or missing="mean" or "indicator"'
     shown = few([f"'{name}' {count}" for name, count in counts.items()], SHOWN)
+    value = "no value" if rows[column].isna().iloc[row] else rows[column].iloc[row]
     raise DataError(
         f"{where}: row {row + 1} (from 1, without the header) holds {value} in column '{column}'; "
-        f"rows with such cells: {shown}; allowed: {allowed}"
+        f"rows with such cells: {shown}; allowed: finite values{allowed}"
     )
 
 
@@ -226,7 +192,7 @@ class Column:
     def encoded(self, values: Series[Any], where: str) -> Floats:
         """Return (N, inputs) standardised numbers, or zeros and ones; all 0 of another category."""
         if self.categories:
-            kinds = category_names(values)
+            kinds = np.asarray(normalize_texts(values), object)
             absent = np.array([kind is None for kind in kinds])
             kinds = np.where(absent, self.frequent, kinds)
             own = np.asarray(kinds[:, np.newaxis] == np.array(self.categories, object), np.float64)
@@ -246,7 +212,7 @@ class Column:
                 else ""
                 if kind in self.categories
                 else f"{self.name} '{printable(str(kind))}' is unseen"
-                for kind in category_names(values)
+                for kind in normalize_texts(values)
             ]
         low, high, what = self.lowest, self.highest, "the training range"
         if low is None or high is None:
@@ -272,7 +238,7 @@ def add_up(rows: DataFrame, columns: Sequence[Column], where: str = "the table")
     parts: list[Sequence[float]] = [[len(rows)]]
     for column in columns:
         if column.categories:
-            counts = Counter(category_names(rows[column.name]))
+            counts = Counter(normalize_texts(rows[column.name]))
             parts.append([counts[kind] for kind in column.categories])
             continue
         numbers = as_numbers(rows[column.name], where)
@@ -330,8 +296,14 @@ def finish(
             raise DataError(f"{named} has no value in any row; leave it out (columns-left-out)")
         filling = MEAN if missing == INDICATOR and known == rows else missing
         if column.categories:
-            _check_categories(column.categories, rows, named)
-            frequent = column.categories[int(counts.argmax())]
+            kinds = column.categories
+            if len(kinds) > MOST_CATEGORIES or len(kinds) == rows > FEW_ROWS:
+                raise DataError(
+                    f"{named} has {len(kinds)} categories in {rows} rows, such as "
+                    f"'{printable(kinds[-1])}'; allowed: numbers, categories of at most "
+                    f"{MOST_CATEGORIES}, and not one a row, or columns-left-out"
+                )
+            frequent = kinds[int(counts.argmax())]
             found.append(replace(column, frequent=frequent, missing=filling))
             continue
         with np.errstate(over="ignore", invalid="ignore"):
@@ -348,16 +320,6 @@ def finish(
     return tuple(found)
 
 
-def _check_categories(kinds: tuple[str, ...], rows: int, named: str) -> None:
-    if all(map(_NUMBER_WITH_COMMA.fullmatch, kinds)):
-        raise DataError(f"{named} holds '{kinds[0]}'; allowed: a point in numbers, not a comma")
-    if len(kinds) > MOST_CATEGORIES or len(kinds) == rows > FEW_ROWS:
-        raise DataError(
-            f"{named} has {len(kinds)} categories in {rows} rows, such as '{printable(kinds[-1])}';"
-            f" allowed: at most {MOST_CATEGORIES}, and not one a row, or columns-left-out"
-        )
-
-
 @dataclass(frozen=True)
 class Encoding:
     """Encoding of a table's rows as "images" of a height and a channel of 1, column by column.
@@ -372,19 +334,12 @@ class Encoding:
         """Return the encoding by the means, deviations and categories of typed training rows."""
         if not len(rows.columns):
             raise DataError(f"{where} has no column besides those that are no inputs")
-        reference = [_reference(str(name), values, where) for name, values in rows.items()]
+        reference = [_reference(str(name), values) for name, values in rows.items()]
         return cls(finish(add_up(rows, reference, where), reference, where, missing))
 
-    def encoded(
-        self, rows: DataFrame | npt.ArrayLike, where: str = "the table", *, tell: bool = False
-    ) -> Images:
-        """Return rows, (N, columns) or a frame, as a network takes them: (N, 1, inputs, 1).
-
-        With ``tell``, categories that no column has are a warning.
-        """
+    def encoded(self, rows: DataFrame | npt.ArrayLike, where: str = "the table") -> Images:
+        """Return rows, (N, columns) or a frame, as a network takes them: (N, 1, inputs, 1)."""
         own = self._own(rows, where)
-        if tell and (lines := self.unseen(own)):
-            warnings.warn(f"{where}: {'; '.join(lines)}", stacklevel=3)
         parts = [column.encoded(own[column.name], where) for column in self.columns]
         values = GREY * (np.concatenate(parts, axis=1) + 1)
         return values.astype(np.float32)[:, np.newaxis, :, np.newaxis]
@@ -405,7 +360,7 @@ class Encoding:
         """Return a line of each column with categories that it has not seen; all are 0."""
         lines = []
         for column in (column for column in self.columns if column.categories):
-            counts = Counter(category_names(rows[column.name]))
+            counts = Counter(normalize_texts(rows[column.name]))
             new = [
                 f"'{printable(kind)}' in {count} of {len(rows)} rows"
                 for kind, count in counts.most_common()
@@ -441,11 +396,10 @@ class Encoding:
             rows = pandas.DataFrame(array, columns=names).infer_objects()
         rows = rows.rename(columns=str).reset_index(drop=True)
         check_columns(names, rows, where)
+        typed = partial(type_column, where=where)
         own = pandas.DataFrame(
             {
-                column.name: normalize_texts(rows[column.name])[0]
-                if column.categories
-                else type_column(rows[column.name], where)[0]
+                column.name: (normalize_texts if column.categories else typed)(rows[column.name])
                 for column in self.columns
             }
         )
@@ -454,10 +408,8 @@ class Encoding:
         return own
 
 
-def _reference(name: str, values: Series[Any], where: str) -> Column:
+def _reference(name: str, values: Series[Any]) -> Column:
     """Return the column by which sums over typed rows are taken."""
-    if values.dtype.kind in "mM":
-        raise DataError(f"{where}: column '{name}' holds dates; allowed: numbers, columns-left-out")
     if not is_numeric(values):
         return Column(name, tuple(sorted(set(values.dropna()))))
     known = values.to_numpy(np.float64)

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub, those that its library has saved, and two made here."""
+"""Data sets of the Hugging Face hub, and two made here."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from bfl.data.datasets.archive import number_classes, read_archive
-from bfl.data.datasets.base import Dataset, DatasetSource, Labels, PathSource, dataset_sources
+from bfl.data.datasets.archive import numbered_classes, read_archive, whole_labels
+from bfl.data.datasets.base import Dataset, DatasetSource, Labels, dataset_sources
 from bfl.data.datasets.reading import AS_STORED, Reading
-from bfl.data.images import Array, Images, pixels_of, with_channels
+from bfl.data.images import Images, pixels_of, with_channels
 from bfl.errors import ConfigurationError, DataError
 
 LABEL_COLUMNS = ("label", "fine_label", "labels", "class", "target")
@@ -72,17 +72,15 @@ class NamedSource(DatasetSource):
     def check_location(self, location: str, data_dir: Path | None) -> None:
         """Check that ``data-dir`` exists, and that there is an archive or a way to the hub."""
         super().check_location(location, data_dir)
-        if data_dir is not None and not data_dir.is_dir():
-            raise ConfigurationError(
-                f"dataset '{self.name}': there is no folder {data_dir} (data-dir); allowed: one "
-                f"with {self.name}.npz, or '' for the Hugging Face hub"
-            )
-        if not self.row.repository and not self.files(location, data_dir):
-            raise ConfigurationError(self._not_found(data_dir, "it is not on the Hugging Face hub"))
+        missing = data_dir is not None and not data_dir.is_dir()
+        if missing or not (self.row.repository or self.files(location, data_dir)):
+            raise ConfigurationError(self._not_found(data_dir))
 
     def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
         """Return the archive's path; nothing where the data set is the hub's."""
-        return tuple(path for path in self._archives(data_dir) if path.is_file())[:1]
+        names = [f"{stem}.npz" for stem in (self.name, self.name.replace("-", "_"))]
+        paths = [data_dir / name for name in names] if data_dir else []
+        return tuple(path for path in paths if path.is_file())[:1]
 
     def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
         """Return the data set, of the archive or of the hub."""
@@ -93,20 +91,13 @@ class NamedSource(DatasetSource):
         try:
             return load_from_hub(self.row.repository, self.row.subset, self.name)
         except DataError as error:
-            raise DataError(self._not_found(data_dir, str(error))) from error
+            raise DataError(f"{self._not_found(data_dir)}; {error}") from error
 
-    def _archives(self, data_dir: Path | None) -> list[Path]:
-        stems = dict.fromkeys((self.name, self.name.replace("-", "_")))
-        return [data_dir / f"{stem}.npz" for stem in stems] if data_dir else []
-
-    def _not_found(self, data_dir: Path | None, hub_problem: str) -> str:
-        tried = [f"no file {path}" for path in self._archives(data_dir)] or [
-            "'data-dir' is not set"
-        ]
+    def _not_found(self, data_dir: Path | None) -> str:
         return (
-            f"dataset '{self.name}': {', '.join(tried)}, and {hub_problem}. Put an archive "
-            f"{self.name}.npz (x_train, y_train, x_test, y_test; uint8 [N, H, W, C] and integer "
-            "[N]) into a folder and name it in the key 'data-dir'"
+            f"dataset '{self.name}': data-dir is '{data_dir or ''}'; allowed: a folder with "
+            f"{self.name}.npz (x_train, y_train, x_test, y_test)"
+            f"{', or none for the Hugging Face hub' * bool(self.row.repository)}"
         )
 
 
@@ -121,14 +112,13 @@ for _row in NAMED:
 class Hub(DatasetSource):
     """A data set of the Hugging Face hub: ``hf:NAME``, or ``hf:NAME:SUBSET``.
 
-    It needs a column of images, a column of labels (classes, whole numbers or words), a split
-    ``train`` and a labelled split ``test`` (or ``validation``). Whatever the name, it is taken to
+    It needs a column of images, a column of labels (classes or whole numbers), a split ``train``
+    and a labelled split ``test`` (or ``validation``). Whatever the name, it is taken to
     read a path: the library prefers a folder of that name to the hub, takes a word such as
     ``imagefolder`` for a loader of what lies here, and reads paths that a repository names.
     """
 
     location_form: ClassVar[str] = "NAME[:SUBSET]"
-    takes_pixel_range: ClassVar[bool] = True
     downloads: ClassVar[bool] = True
 
     def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
@@ -137,34 +127,10 @@ class Hub(DatasetSource):
         return load_from_hub(repository, subset or None, f"hf:{location}", reading)
 
 
-@dataset_sources.register("disk")
-class Disk(PathSource):
-    """A folder of ``datasets.DatasetDict.save_to_disk``: ``disk:PATH``.
-
-    It needs what ``hf:NAME`` needs: a column of images, one of labels, and the splits ``train`` and
-    ``test`` (or ``validation``).
-    """
-
-    is_folder: ClassVar[bool | None] = True
-    takes_pixel_range: ClassVar[bool] = True
-
-    def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
-        """Return the data set of the folder, each image brought into its shape when it is read."""
-        import datasets
-
-        path = self.find(location, data_dir)
-        try:
-            splits = datasets.load_from_disk(str(path))
-        # The library and PyArrow have exceptions of their own, by what is damaged.
-        except Exception as error:
-            raise DataError(f"{path} is no folder of save_to_disk: {error}") from error
-        return _of_splits(splits, str(path), f"{self.name}:{location}", reading)
-
-
 def load_from_hub(
     repository: str, subset: str | None, name: str, reading: Reading = AS_STORED
 ) -> Dataset:
-    """Return a data set of the hub as arrays."""
+    """Return a data set of the hub as arrays; it is tested on the first labelled split of tests."""
     import datasets
 
     try:
@@ -173,80 +139,50 @@ def load_from_hub(
     except Exception as error:
         called = f"{repository} (subset {subset})" if subset else repository
         raise DataError(f"{called} cannot be had from the Hugging Face hub: {error}") from error
-    return _of_splits(splits, repository, name, reading)
-
-
-def _of_splits(splits: Any, repository: str, name: str, reading: Reading) -> Dataset:
-    """Return splits of ``datasets``; the first to test on counts whose labels are not hidden."""
-    tests = [split for split in TEST_SPLITS if isinstance(splits, Mapping) and split in splits]
+    tests = [each for each in TEST_SPLITS if isinstance(splits, Mapping) and each in splits]
     if not tests or "train" not in splits:
         raise DataError(f"{repository} needs the splits train and {' or '.join(TEST_SPLITS)}")
-    for test_split in tests:
-        _, column = find_columns(splits[test_split], f"{repository}, split {test_split}")
-        if any(label not in (-1, None) for label in splits[test_split][column][:]):
+    read = {}
+    for split in ("train", *tests):
+        where = f"{repository}, split {split}"
+        columns = find_columns(splits[split], where)
+        labels = splits[split][columns[1]][:]
+        # Of a test split whose labels are hidden, all are -1.
+        if split == "train" or split == tests[-1] or any(label != -1 for label in labels):
+            names = tuple(getattr(splits[split].features[columns[1]], "names", ()))
+            found = whole_labels(f"{where}: column '{columns[1]}'", np.asarray(labels))
+            read[split] = read_images(splits[split], columns[0], where, reading), found, names
+        if len(read) == 2:
             break
-    else:
-        raise DataError(
-            f"{repository}: of {', '.join(tests)} all examples have the label -1, which is none"
-        )
-    train, test = (
-        to_arrays(splits[split], f"{repository}, split {split}", reading)
-        for split in ("train", test_split)
-    )
-    if train.names != test.names:
+    (train, train_labels, names), (test, test_labels, test_names) = read.values()
+    if names != test_names:
         raise DataError(f"{repository}: the splits name different classes")
-    try:
-        given = {"train_labels": train.labels, "test_labels": test.labels}
-        classes = number_classes(given, train.names)
-    except DataError as error:
-        raise DataError(f"{repository}: {error}") from error
-    channels = max(train.images.shape[3], test.images.shape[3])
     # Some colour sets hold grey images: these get three equal channels.
-    images = [with_channels(split.images, channels) for split in (train, test)]
+    channels = max(train.shape[3], test.shape[3])
     return Dataset(
         name,
-        images[0],
-        classes.labels[0],
-        images[1],
-        classes.labels[1],
-        classes.names,
-        numbered_here=classes.here,
-        said=classes.notes,
+        with_channels(train, channels),
+        train_labels,
+        with_channels(test, channels),
+        test_labels,
+        names or numbered_classes(f"{repository}, split train: labels", train_labels),
     )
 
 
-class Split(NamedTuple):
-    """A split's images [N, H, W, C], labels [N], and class names where it has some."""
-
-    images: Images
-    labels: Array
-    names: tuple[str, ...]
-
-
-def to_arrays(split: Any, where: str, reading: Reading = AS_STORED) -> Split:
-    """Return a split of ``datasets``, with a column of images and one of labels, as arrays."""
-    image_column, label_column = find_columns(split, where)
-    if not len(split):
-        raise DataError(f"{where}: no images")
+def read_images(split: Any, column: str, where: str, reading: Reading = AS_STORED) -> Images:
+    """Return the images (N, H, W, C) of a split of ``datasets``, each in the run's shape."""
 
     def open_images() -> Iterator[tuple[str, Images]]:
         for number in range(len(split)):
             name = f"{where}, image {number}"
             try:
-                image = split[number][image_column]
-                pixels = None if image is None else pixels_of(image, reading.pixel_range)
+                pixels = pixels_of(split[number][column])
             # Pillow and its decoders have exceptions of their own, by what is damaged.
             except Exception as error:
                 raise DataError(f"{name}: cannot be read: {error}") from error
-            if pixels is None:
-                raise DataError(f"{name}: there is no image")
             yield name, pixels
 
-    images, labels = reading.stack(open_images(), len(split)), split[label_column][:]
-    if any(label is None for label in labels):
-        raise DataError(f"{where}: column '{label_column}' has examples without a label")
-    names = tuple(getattr(split.features[label_column], "names", ()))
-    return Split(images, np.asarray(labels), names)
+    return reading.stack(open_images(), len(split))
 
 
 def find_columns(split: Any, where: str) -> tuple[str, str]:
@@ -256,16 +192,13 @@ def find_columns(split: Any, where: str) -> tuple[str, str]:
     kinds = {name: type(feature) for name, feature in split.features.items()}
     images = [name for name, kind in kinds.items() if kind is datasets.Image]
     labels = [name for name, kind in kinds.items() if kind is datasets.ClassLabel]
-    if not labels:  # whole numbers or words, where the name says that they are labels
-        values = [name for name, kind in kinds.items() if kind is datasets.Value]
-        labels = [name for name in LABEL_COLUMNS if name in values][:1]
-    preferred = [name for name in LABEL_COLUMNS if name in labels][:1] or labels
+    preferred = [name for name in LABEL_COLUMNS if name in (labels or kinds)][:1] or labels
     for what, columns in (("image", images), ("label", preferred)):
         if len(columns) != 1:
             listed = ", ".join(f"{name} ({kind.__name__})" for name, kind in kinds.items())
             raise DataError(
                 f"{where}: {len(columns)} {what} columns of {listed}; allowed: one, of labels a "
-                f"ClassLabel, or a Value called {' or '.join(LABEL_COLUMNS)}"
+                f"ClassLabel, or whole numbers called {' or '.join(LABEL_COLUMNS)}"
             )
     return images[0], preferred[0]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bfl.data.datasets.base import Dataset
 
 TARGET, LEFT_OUT, COLUMNS = "target", "columns-left-out", "table-columns"
-PIXEL_RANGE, UNREADABLE = "pixel-range", "unreadable-images"
+PIXEL_RANGE = "pixel-range"
 """Configuration keys that messages name."""
 
 _SHAPE = {"size": "image-size", "channels": "image-channels", "fit": "image-fit"}
@@ -26,7 +26,6 @@ _KEYS = {
     "test_share": "test-share",
     "test_sites": "test-sites",
     "task": "task",
-    "unreadable": UNREADABLE,
     "target": TARGET,
     "left_out": LEFT_OUT,
     "pixel_range": PIXEL_RANGE,
@@ -56,7 +55,6 @@ class Reading:
         left_out: Names of a table's columns that are no inputs, with commas.
         encoding: What a table's columns become; None: by its own training rows.
         pixel_range: LOW:HIGH, the scale of measurements in arrays; empty: they are pixels.
-        unreadable: What is done with damaged images of a folder: ``refuse``, or ``skip``.
         missing: What is done with missing values of a table's inputs, see ``Column``.
         columns: A table's columns, classes and target as network.json has them, or ``SUMMED``.
     """
@@ -71,7 +69,6 @@ class Reading:
     task: str = "classification"
     encoding: Encoding | None = None
     pixel_range: str = ""
-    unreadable: str = "refuse"
     missing: str = "refuse"
     columns: str = ""
 

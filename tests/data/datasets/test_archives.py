@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bfl.data.datasets import Reading, load_dataset, said_of
+from bfl.data.datasets import Reading, load_dataset
 from bfl.errors import BflError, DataError
 
 GENERATOR = np.random.Generator(np.random.Philox(0))
@@ -40,16 +40,13 @@ def test_uint8_archives_come_back_as_they_are(tmp_path: Path) -> None:
 
 
 def test_grey_images_and_column_labels(tmp_path: Path) -> None:
-    grey = IMAGES[..., 0]
-    dataset = load(
-        tmp_path,
-        x_train=grey[:4],
-        x_test=grey[4:],
-        y_train=np.array([[2], [0], [1], [0]], np.uint8),
-    )
+    grey, column = IMAGES[..., 0], np.array([[2], [0], [1], [0]], np.uint8)
+    names = np.array(["bee ", "cat", "ant", "none"])
+    dataset = load(tmp_path, x_train=grey[:4], x_test=grey[4:], y_train=column, class_names=names)
     assert dataset.image_shape == (5, 4, 1)
     assert np.array_equal(dataset.train_images[..., 0], grey[:4])
     assert dataset.train_labels.tolist() == [2, 0, 1, 0]
+    assert dataset.class_names == ("bee", "cat", "ant", "none")
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -92,25 +89,15 @@ def test_measurements_are_mapped_as_by_hand_and_kept_as_floats(
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        (-1025, r"x_test\[1, 0, 2, 1\] is -1025.*-1024:3071"),
-        (3072, r"x_test\[1, 0, 2, 1\] is 3072"),
-        (np.nan, r"x_test\[1, 0, 2, 1\] is .*1 of 120 values are not finite"),
-        (-np.inf, r"x_test\[1, 0, 2, 1\] is .*1 of 120 values are not finite"),
-    ],
+    ("value", "dtype"), [(-1025, np.int32), (3072, np.float64), (np.nan, float), (-np.inf, float)]
 )
 def test_measurements_outside_the_range_are_refused(
-    tmp_path: Path, value: float, said: str
+    tmp_path: Path, value: float, dtype: type
 ) -> None:
-    given = IMAGES[4:].astype(np.float64)
+    given = IMAGES[4:].astype(dtype)
     given[1, 0, 2, 1] = given[1, 4, 3, 2] = value
-    if np.isnan(value) or np.isinf(value):
-        given[1, 4, 3, 2] = 0
-    for dtype in (np.float64, np.int32) if np.isfinite(value) else (np.float64,):
-        with pytest.raises(DataError, match=rf"some\.npz: {said}") as error:
-            load(tmp_path, "-1024:3071", x_test=given.astype(dtype))
-        assert "\n" not in str(error.value)
+    with pytest.raises(DataError, match=rf"some\.npz: x_test\[1, 0, 2, 1\] is {value}[.,0].*-1024"):
+        load(tmp_path, "-1024:3071", x_test=given)
 
 
 def test_a_range_between_integers_has_those_within(tmp_path: Path) -> None:
@@ -124,62 +111,13 @@ def test_a_range_between_integers_has_those_within(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "images",
     [
-        *(IMAGES * 9.0 - 1000, IMAGES.astype(np.int16) - 1000, IMAGES * 16.0, IMAGES / 200),
-        *(IMAGES.astype(np.int64), IMAGES.astype(np.float32), IMAGES.astype(np.uint16) * 200),
-        *(IMAGES / 127.5 - 1, np.full(IMAGES.shape, 1 + np.spacing(1.0)), IMAGES > 7),
+        *(IMAGES.astype(np.int64), IMAGES.astype(np.float32), IMAGES / 127.5 - 1, IMAGES > 7),
+        np.full(IMAGES.shape, 1 + np.spacing(1.0)),
     ],
 )
 def test_what_is_no_pixel_is_refused_with_the_key_that_says_its_scale(
     tmp_path: Path, images: np.ndarray
 ) -> None:
-    with pytest.raises(BflError, match=r'x_train .*pixel-range="LOW:HIGH"') as error:
+    with pytest.raises(BflError, match=r'x_train.*pixel-range="LOW:HIGH"') as error:
         load(tmp_path, x_train=images[:4], x_test=images[4:])
     assert "\n" not in str(error.value)
-
-
-LABELS: dict[str, tuple[Any, Any, tuple[str, ...]]] = {
-    "from one": ([3, 1, 2, 1], [2, 3], ("1", "2", "3")),
-    "whole floats": ([2.0, 0, 1, 0], [1.0, 2], ("0", "1", "2")),
-    "words": (["cat", "ant", "bee", "ant"], ["bee", "cat"], ("ant", "bee", "cat")),
-    "bytes": ([b"c", b"a", b"b", b"a"], [b"b", b"c"], ("a", "b", "c")),
-    "numbers as words": (["2", "0", "1", "0"], ["1", "2"], ("0", "1", "2")),
-}
-
-
-@pytest.mark.parametrize(("train", "test", "names"), LABELS.values(), ids=LABELS.keys())
-def test_labels_are_taken_where_they_are_clear(
-    tmp_path: Path, train: Any, test: Any, names: tuple[str, ...]
-) -> None:
-    dataset = load(tmp_path, y_train=np.array(train), y_test=np.array(test))
-    assert dataset.train_labels.tolist() == [2, 0, 1, 0]
-    assert dataset.test_labels.tolist() == [1, 2]
-    assert dataset.class_names == names
-    assert dataset.train_labels.dtype == np.int64
-
-
-def test_names_say_which_label_is_which(tmp_path: Path) -> None:
-    names = np.array(["bee", "cat", "ant"])
-    words = {"y_train": names[[2, 0, 1, 0]], "y_test": names[[1, 2]]}
-    numbers = {"y_train": np.array([3, 1, 2, 1]), "y_test": np.array([2, 3])}
-    for given in (words, numbers, {}):
-        dataset = load(tmp_path, class_names=names, **given)
-        assert dataset.train_labels.tolist() == [2, 0, 1, 0]
-        assert dataset.class_names == tuple(names)
-    # Class 0 has a name and no example.
-    dataset = load(tmp_path, class_names=np.array(["x", *names]), **numbers)
-    assert dataset.train_labels.tolist() == [3, 1, 2, 1]
-    # So has the last.
-    assert load(tmp_path, class_names=np.array([*names, "dog"])).class_names == (*names, "dog")
-
-
-def test_images_without_a_bright_pixel_are_told_of(tmp_path: Path) -> None:
-    assert not load(tmp_path).said
-    (line,) = load(tmp_path, x_train=IMAGES[:4] // 16, x_test=IMAGES[4:] // 16).said
-    assert 'pixel-range="0:15"' in line
-
-
-def test_texts_are_classes_without_spaces_and_marks_around_them(tmp_path: Path) -> None:
-    dataset = load(tmp_path, y_train=["b", " a", "b ", "\ufeffa"], y_test=["a", "b"])
-    assert dataset.class_names == ("a", "b")
-    assert dataset.train_labels.tolist() == [1, 0, 1, 0]
-    assert any("3 labels" in line for line in said_of(dataset))

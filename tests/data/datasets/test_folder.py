@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from bfl.commands.predict import read_pictures
-from bfl.data.datasets import Reading, cached_dataset, load_dataset, said_of
+from bfl.data.datasets import Reading, cached_dataset, load_dataset
 from bfl.errors import BflError, ConfigurationError
 
 
@@ -53,24 +53,22 @@ def test_train_and_test_folders_are_read_as_they_are(tmp_path: Path) -> None:
     assert cached_dataset(f"folder:{tmp_path}", "").class_names == ("ant", "bee")
 
 
-def test_what_a_folder_has_and_a_run_does_not_use_is_counted(tmp_path: Path) -> None:
+def test_what_is_no_image_is_not_read(tmp_path: Path) -> None:
     fill(tmp_path, 3)
-    for name in ("ant/notes.txt", "ant/labels.csv", "bee/scan.dcm", "ant/.DS_Store"):
+    for name in ("ant/notes.txt", "bee/scan.dcm", "ant/.DS_Store"):
         (tmp_path / name).write_bytes(b"no image")
     (tmp_path / "ant" / "gone.png").symlink_to(tmp_path / "nowhere.png")
     (tmp_path / "ant" / "circle").symlink_to(tmp_path)
     os.mkfifo(tmp_path / "ant" / "pipe.png")  # nothing ever comes from it
-    write(tmp_path / "overview.png", grey(1))
-    pages = [Image.fromarray(grey(value)) for value in (3, 4)]
-    pages[0].save(tmp_path / "bee" / "pages.tif", save_all=True, append_images=pages[1:])
+    (tmp_path / "bee").rename(tmp_path / ".elsewhere")
+    (tmp_path / "bee").symlink_to(tmp_path / ".elsewhere")
     dataset = load_dataset(f"folder:{tmp_path}")
-    assert len(dataset.train_images) + len(dataset.test_images) == 7
+    assert len(dataset.train_images) + len(dataset.test_images) == 6
     (line,) = dataset.said
-    kinds = ("links that lead nowhere", "images with further pages", "links to a folder above")
-    for kind in (*kinds, "hidden files", "neither files nor folders", "images beside the folders"):
-        assert f"1 {kind}" in line
-    assert "3 files of other endings" in line
-    assert "ant/gone.png" in line
+    assert "2 files that are no images (ant/notes.txt, bee/scan.dcm)" in line
+    files, images = read_pictures(tmp_path / "ant", Reading())
+    assert files == ("0.png", "1.png", "2.png")
+    assert images[:, 0, 0, 0].tolist() == [10, 11, 12]
 
 
 @pytest.mark.parametrize("mark", ["\ufeff", "", "\x07"])
@@ -84,7 +82,6 @@ def test_names_of_classes_are_normalized(tmp_path: Path, mark: str) -> None:
     dataset = load_dataset(f"folder:{tmp_path}")
     assert dataset.class_names == ("ant", "bee", composed)
     assert dataset.test_labels.tolist().count(2) == 2
-    assert any("NFC" in line for line in said_of(dataset))
     (tmp_path / "classes.txt").write_text(f"{mark}bee\r\n{apart}\r\nant\r\n", encoding="utf-8")
     assert load_dataset(f"folder:{tmp_path}").class_names == ("bee", composed, "ant")
 
@@ -122,64 +119,10 @@ def test_images_of_several_sizes_kinds_and_depths_become_one_array(tmp_path: Pat
     assert dataset.train_images.shape == (4, 4, 4, 3)
     np.testing.assert_array_equal(dataset.train_images[1, 0, 0], [200, 0, 0])
     np.testing.assert_allclose(dataset.train_images[3], 30_000 / 257, rtol=1e-6)
-    # Of the one image that is transparent a person is told.
-    (said,) = dataset.said
-    assert "1 transparencies of images" in said
-    assert "train/ant/1.png" in said
     deep.unlink()
     assert load_dataset(word, "", four).train_images.dtype == np.uint8
     with pytest.raises(BflError, match=r"1.png is 8 x 8 .*image-size"):
         load_dataset(word)
-    with pytest.raises(BflError, match=r"labels\.csv"):
-        load_dataset(word, "", Reading(size=4, target="species"))
-
-
-LINES = """file,species,hospital
-ant/0.png,ant,north
-bee/0.png,bee,south
-ant/1.png,ant,south
-bee/1.png,bee,north
-"""
-
-
-def test_a_file_says_the_answers_of_images_and_their_sites(tmp_path: Path) -> None:
-    fill(tmp_path / "train", 2)
-    (tmp_path / "train" / "labels.csv").write_text(LINES)
-    for name in ("._0.png", ".cache/0.png"):  # what systems leave there is none of the images
-        write(tmp_path / "train" / "ant" / name, grey(7))
-    write(tmp_path / "test" / "any.png", grey(7))
-    test = "any,hospital,species\nany.png,north,bee\n"
-    (tmp_path / "test" / "labels.csv").write_text(test)
-    word = f"folder:{tmp_path}"
-    dataset = load_dataset(word, "", Reading(target="species"))
-    assert dataset.class_names == ("ant", "bee")
-    assert dataset.train_images[:, 0, 0, 0].tolist() == [10, 100, 11, 101]
-    assert (dataset.train_labels.tolist(), dataset.test_labels.tolist()) == ([0, 1, 0, 1], [1])
-    sites = dataset.train_columns["hospital"]
-    assert (sites.tolist(), dataset.test_columns["hospital"].tolist()) == (
-        ["north", "south", "south", "north"],
-        ["north"],
-    )
-    for lost, other in (("test", "."), ("test", "elsewhere"), ("train", "elsewhere")):
-        (tmp_path / "elsewhere").mkdir(exist_ok=True)
-        file, moved = tmp_path / lost / "labels.csv", tmp_path / other / "labels.csv"
-        file.rename(moved)
-        with pytest.raises(BflError, match=r"in both of them or in neither"):
-            load_dataset(word, "", Reading(target="species"))
-        moved.rename(file)
-    # Without a part for testing a share of the lines is, with their images and sites.
-    (tmp_path / "test").rename(tmp_path / "train" / "more")
-    (tmp_path / "train" / "more" / "labels.csv").unlink()
-    (tmp_path / "train" / "labels.csv").write_text(LINES + "more/any.png,ant,north\n")
-    shared = load_dataset(f"{word}/train", "", Reading(target="species", test_share=0.4))
-    assert shared.split_here
-    assert [len(a) for a in (shared.train_images, shared.tested_on)] == [3, 2]
-    known = {10: 0, 100: 1, 11: 0, 101: 1, 7: 0}
-    for images, answers in (
-        (shared.train_images, shared.trained_on),
-        (shared.test_images, shared.tested_on),
-    ):
-        assert answers.tolist() == [known[pixel] for pixel in images[:, 0, 0, 0].tolist()]
 
 
 def test_floats_of_a_folder_have_no_range(tmp_path: Path) -> None:
@@ -189,50 +132,3 @@ def test_floats_of_a_folder_have_no_range(tmp_path: Path) -> None:
         load_dataset(f"folder:{tmp_path}")
     with pytest.raises(ConfigurationError, match=r"pixel-range.*folder.*npz"):
         load_dataset(f"folder:{tmp_path}", "", Reading(pixel_range="-1000:3000"))
-
-
-def damage(*paths: Path) -> None:
-    for path in paths:
-        path.write_bytes(path.read_bytes()[:40])
-
-
-@pytest.mark.parametrize("parts", ["", "train"])
-def test_damaged_images_are_left_out_where_it_is_asked_for(tmp_path: Path, parts: str) -> None:
-    """With their labels and sites, and told of once."""
-    north = tmp_path / parts / "north"
-    fill(north, 8)
-    fill(tmp_path / parts / "south", 8)
-    if parts:
-        fill(tmp_path / "test" / "south", 2)
-    word, skip = f"folder:{tmp_path}", Reading(unreadable="skip")
-    assert Reading.of(skip.values()) == skip
-    assert not load_dataset(word, "", skip).said
-    whole = load_dataset(word, "", skip)
-    damage(*(north / "bee" / f"{number}.png" for number in (0, 2, 3, 7)))
-    with pytest.raises(BflError, match=r"bee.\d\.png.*unreadable-images"):
-        load_dataset(word)
-    with pytest.raises(BflError, match=r"bee.\d\.png"):
-        read_pictures(north, Reading())
-    with pytest.warns(UserWarning, match="4 damaged images"):
-        files, images = read_pictures(north, skip)
-    assert [int(Path(name).stem) for name in files] == [*range(8), 1, 4, 5, 6]
-    assert images[8:, 0, 0, 0].tolist() == [101, 104, 105, 106]
-    dataset = load_dataset(word, "", skip)
-    [said] = [line for line in said_of(dataset) if "4 damaged images" in line]
-    assert said.count(".png") == 3
-    gone = {100, 102, 103, 107}
-    for split in ("train", "test"):
-        pixels, old = (getattr(d, f"{split}_images")[:, 0, 0, 0] for d in (dataset, whole))
-        labels, sites = getattr(dataset, f"{split}_labels"), getattr(dataset, f"{split}_columns")
-        of_north = getattr(whole, f"{split}_columns")["site"] == "north"
-        kept = ~(of_north & np.isin(old, [*gone]))
-        assert pixels.tolist() == old[kept].tolist()
-        assert labels.tolist() == (pixels >= 100).astype(int).tolist()
-        np.testing.assert_array_equal(sites["site"] == "north", of_north[kept])
-    damage(*(tmp_path / parts).rglob("bee/*.png"))
-    with pytest.raises(BflError, match=r"class bee .*train") as error:
-        load_dataset(word, "", skip)
-    assert "\n" not in str(error.value)
-    damage(*tmp_path.rglob("*.png"))
-    with pytest.raises(BflError, match="none of"):
-        load_dataset(word, "", skip)

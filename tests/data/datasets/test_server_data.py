@@ -44,7 +44,7 @@ def test_another_data_set_numbers_its_classes_as_the_run_does(archive: Any) -> N
     path = word.removeprefix("npz:")
     arrays = dict(np.load(path))
     np.savez(path, **{**arrays, "y_train": arrays["y_train"] + 1, "y_test": arrays["y_test"] + 1})
-    with pytest.raises(ConfigurationError, match="other classes"):
+    with pytest.raises(ConfigurationError, match="the label 10"):
         own_images(server_data=word)
 
 

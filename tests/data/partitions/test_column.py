@@ -1,13 +1,11 @@
 """Natural partitions, by a column of the data, and what a partition of one's own sees."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from bfl.configuration import resolve
-from bfl.data.datasets import load_dataset
 from bfl.data.partitions import partitions
 from bfl.errors import ConfigurationError
 from bfl.randomness import generator
@@ -63,13 +61,3 @@ def test_what_does_not_fit_is_refused(clients: int, columns: Any, said: str) -> 
 def test_a_colon_behind_another_partition_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="unknown partition 'iid:site'"):
         partitions.create("iid:site")
-
-
-def test_arrays_of_an_archive_are_columns(tmp_path: Path) -> None:
-    images = np.arange(6 * 4, dtype=np.uint8).reshape(6, 2, 2)
-    arrays = {"x_train": images, "y_train": LABELS, "x_test": images[:2], "y_test": LABELS[:2]}
-    sites = {"site_train": SITES["site"], "site_test": SITES["site"][:2]}
-    np.savez(tmp_path / "some.npz", **arrays, **sites)
-    dataset = load_dataset(f"npz:{tmp_path / 'some.npz'}")
-    assert dataset.train_columns["site"].tolist() == SITES["site"].tolist()
-    assert dataset.test_columns["site"].tolist() == ["south", "north"]
