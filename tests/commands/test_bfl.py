@@ -185,8 +185,7 @@ def test_all_that_a_run_would_refuse_of_its_data_is_said_at_once(
     check = ["check", f"table:{path}", "--run-config"]
     assert main([*check, 'target="outcome"']) == 2
     refused = capsys.readouterr().err
-    assert all(f"'{name}'" in refused for name in ("age", "dose", "when"))
+    assert all(f"'{name}'" in refused for name in ("age", "dose"))
     assert main([*check, 'target="outcome" columns-left-out="age,dose"']) == 0
-    told = capsys.readouterr().out
-    assert all(each in told for each in ("32 training and 8 test examples", "'when'"))
+    assert "32 training and 8 test examples" in capsys.readouterr().out
     assert main([*check, 'targt="outcome"']) == 2
