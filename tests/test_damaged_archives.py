@@ -20,8 +20,8 @@ from bfl.closing import Closed
 from bfl.commands.predict import read_images
 from bfl.data.datasets.archive import read_archive
 from bfl.errors import BflError, DataError
+from bfl.experiments.results.figures.predictions import read_examples
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.results.summary import read_examples
 from bfl.experiments.run.resume import CHECKPOINTS, Checkpoints
 from bfl.federation.state import Snapshots
 from bfl.posteriors import Manifest

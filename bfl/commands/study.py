@@ -153,6 +153,9 @@ def add_report_to(report: argparse.ArgumentParser) -> None:
     report.add_argument(
         "--to", type=path_argument, help="the file (default: report.html in the folder)"
     )
+    report.add_argument(
+        "--images", action="store_true", help="show some test images of a run, which it then holds"
+    )
     report.set_defaults(run=write_report)
 
 
@@ -179,7 +182,7 @@ def write_report(given: argparse.Namespace) -> None:
         asked = opened(given.folder, given)
         folder, page = asked.folder.path, study_report(asked)
     else:
-        folder, page = given.folder, run_report(_run_folder(given))
+        folder, page = given.folder, run_report(_run_folder(given), images=given.images)
     write_output(given.to or folder / REPORT, page.encode())
 
 

@@ -40,7 +40,7 @@ def finish(run: FederationRun, posterior: Posterior, known: Known | None = None)
     """Evaluate the final posterior in full if the server does, and write and show what is known."""
     folder, evaluator, progress = run.results, run.evaluator, run.progress
     configuration, keys = run.configuration, run.configuration.keys
-    for text in describe_left_out(folder.rounds()):
+    for text in describe_left_out(folder.rounds(), folder.client_names()):
         progress.say(f"warning: {text}")
         folder.append_warning(text)
     folder.write_posterior(posterior, evaluator.manifest)
@@ -120,6 +120,8 @@ def _evaluate(
     try:
         test_before = {prefix: unclosed() for prefix, unclosed in before.items()}
         for prefix, shown in test_before.items():
+            unclosed_values = {summary.UNCLOSED: summary.values_of(shown, test.tested_on)}
+            folder.add_arrays(files.PREDICTIONS, unclosed_values)
             of_test = evaluate(shown, test.tested_on, settings)
             numbers |= {f"{prefix}{name}": value for name, value in of_test.items()}
         shown_foreign = [
@@ -150,7 +152,7 @@ def _evaluate(
     if closing:
         numbers |= _familiarities(run, closing, predictions, shown_foreign)
     if not test.encoding and test.test_targets is None:
-        summary.write_examples(folder, predictions, test.test_images, test.test_labels)
+        summary.write_examples(folder, predictions, test.test_images)
     _write_learnt(run, posterior, partial(predict, images=test.test_images[:COMPARED]))
     if posterior.size:
         seen = numbers

@@ -11,6 +11,7 @@ from bfl.activity import doing
 from bfl.configuration import Configuration, resolve
 from bfl.data.datasets import cached_dataset
 from bfl.data.datasets.reading import SUMMED
+from bfl.deployment.client_list import client_name
 from bfl.engine.run import run_of
 from bfl.experiments.results import environment as machine
 from bfl.experiments.results import run_folder as files
@@ -125,6 +126,8 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
         # The run's folder, the rounds that are left, and the end.
         environment = {**machine.describe_environment(), machine.STARTED: machine.time_now()}
         described = divided.describe(configuration)
+        names = [client_name(federation.nodes[client]) for client in range(federation.size)]
+        described |= {"names": names} if all(names) else {}
         recorded = (environment, divided.digests(), described)
         with open_run(configuration, name, *recorded) as (folder, checkpoint):
             progress.say(f"{federation.size} clients; the run's folder is {folder.path}")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import bfl
 from bfl.commands.main import main
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.summary import values_before_closing
 from bfl.experiments.run.baselines import baselines_of, make_baselines
 
 SMALL = {
@@ -37,9 +40,22 @@ def test_baselines_stand_beside_the_federation(tmp_path: Path) -> None:
     assert found["local"].keys() == {"client 0", "client 1"}
     before = result.metrics.get("before-closing-accuracy", result.metrics["accuracy"])
     assert found["federation"]["accuracy"] == before
+    federated = values_before_closing(RunFolder(result.folder))
+    assert federated is not None
+    assert federated.mean() == before
     for name, own in {"central": found["central"], **found["local"]}.items():
         folder = RunFolder(tmp_path / f"run-{name.replace('client ', 'local-')}")
         assert own["accuracy"] == folder.metrics()["accuracy"]
+        alone, labels = folder.predictions()
+        apart = federated - (alone.predicted == labels)
+        assert own["difference"] == pytest.approx(apart.mean())
+        # Agresti and Min (2005): half an example more in each of the four cells.
+        pairs = np.append(apart, [1, -1, 0, 0])
+        weights = np.append(np.ones(60), np.full(4, 0.5))
+        centre = np.average(pairs, weights=weights)
+        variance = np.average((pairs - centre) ** 2, weights=weights)
+        half = 1.96 * math.sqrt(variance / 62)
+        assert own["difference-interval"] == pytest.approx([centre - half, centre + half], abs=1e-5)
     # One client has trained alone in each round, on its own part of the same division.
     for client in (0, 1):
         alone = RunFolder(tmp_path / f"run-local-{client}")

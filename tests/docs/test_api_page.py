@@ -64,5 +64,5 @@ def test_the_page_names_all_figures_of_its_own_and_no_other() -> None:
 
     table = PAGE.read_text(encoding="utf-8").split("| figure | content |")[1]
     named = re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)
-    assert len(named) == 6
+    assert len(named) == 5
     assert set(named) <= set(figures.names())

@@ -1,7 +1,7 @@
 """Numbers of each client: its models' metrics, and the rounds that it is missing from.
 
-``run.json:clients`` has the metrics on each client's own test data. Reported ones are rejected
-outside their possible range.
+``run.json:clients`` has the metrics on each client's own test data. Replies are rid of what nobody
+can have measured.
 """
 
 from __future__ import annotations
@@ -19,21 +19,23 @@ from bfl.closing.conformal import SETS
 from bfl.evaluation.metrics import Metric, metric_names, metrics
 from bfl.evaluation.metrics.base import OF_SETS
 from bfl.evaluation.regression import ERROR
-from bfl.experiments.results.run_folder import PER_CLIENT, RunFolder
+from bfl.experiments.results.run_folder import PER_CLIENT
+from bfl.experiments.results.table import three_digits
 from bfl.federation.client_metrics import (
     BETTER,
     LEAST,
     MEME,
-    NAMESPACE,
     OWN_TEST,
     PERSONAL,
     RETENTION_AREA,
     TEST_EXAMPLES,
     TRAIN_STEPS,
 )
+from bfl.texts import few
 
 CLIENTS = "clients-"  # prefix of the names of means over the clients
-IMPOSSIBLE = "impossible-"  # prefix of the names of impossible numbers that clients reported
+ACCURACY = "accuracy"
+INTERVAL, DIFFERENCE, OF_DIFFERENCE = "interval", "difference", "difference-interval"
 
 CLIENTS_LEFT_OUT = "clients-left-out"
 """The entry of a round's record with a ``{"client", "name", "reason"}`` for each selected client
@@ -61,7 +63,7 @@ def impossible_numbers(measured: Mapping[str, float]) -> Iterator[tuple[str, flo
         if (
             (name in known and not known[name].possible(value))
             or (name in LEAST and not LEAST[name] <= value < math.inf)
-            or (name == TRAIN_STEPS and value % 1)
+            or (name in (TRAIN_STEPS, TEST_EXAMPLES) and value % 1)
             or (name == BETTER and value != max(accuracies, default=None))
         ):
             yield name, value
@@ -81,15 +83,15 @@ def evaluated_clients(
         evaluate: Returns the metrics of the final (closed) global network on a subset of the test
             examples; None if the server has no head to predict with.
         test_partition: The test examples of each client; None for a client with its own data.
-        due: Returns whether clients evaluate their models after a round; other reports would give
-            a client more chances for its best round.
+        due: Returns whether clients evaluate their models after a round; other reports, such as of
+            the last round before a resume, would give a client more chances for its best one.
         models: The models that clients have, of ``MEME`` and ``PERSONAL``.
 
     Returns:
         By client ``test-examples``; ``global-NAME`` of the final global network; ``last-NAME`` of
         the client's own models (``meme-``, ``personal-``, ``better-accuracy``) and, for accuracies,
         ``best-NAME``. Yang et al. (2023) report the best ``better-accuracy`` in Tables 2 to 4
-        (section 5). A client with an impossible report has ``impossible-NAME`` in place of these.
+        (section 5).
     """
     table: dict[int, dict[str, float]] = {}
     for client, part in enumerate(test_partition or ()):
@@ -108,59 +110,19 @@ def evaluated_clients(
             measured = {name: entry[name] for name in known if name in entry}
             if not measured:
                 continue
+            # For test examples that it has assigned itself, the server knows the number.
             row = table.setdefault(int(entry["client"]), {})
-            examples = entry.get(TEST_EXAMPLES, 0)
-            if examples >= 0 and float(examples).is_integer():
-                # For test examples that it has assigned itself, the server knows the number.
-                row.setdefault(TEST_EXAMPLES, examples)
-            else:
-                row[f"{IMPOSSIBLE}{TEST_EXAMPLES}"] = examples
-            row.update({f"{IMPOSSIBLE}{name}": v for name, v in impossible_numbers(measured)})
+            row.setdefault(TEST_EXAMPLES, entry.get(TEST_EXAMPLES, 0))
             for name, value in measured.items():
                 row[f"last-{name}"] = value
-                if name.endswith("accuracy"):
+                if name.endswith(ACCURACY):
                     row[f"best-{name}"] = max(value, row.get(f"best-{name}", value))
-    believed = {}
-    for client, row in sorted(table.items()):
-        dropped = ("last-", "best-") if any(n.startswith(IMPOSSIBLE) for n in row) else ()
-        believed[str(client)] = {n: v for n, v in row.items() if not n.startswith(dropped)}
-    return believed
-
-
-def drop_evaluations(folder: RunFolder, due: Callable[[int], bool]) -> None:
-    """Drop clients' evaluations from the records of rounds in which none is due.
-
-    A run with additional rounds has one such round: its former last one.
-    """
-
-    def without(entry: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-        kept = {}
-        for name, value in entry.items():
-            own = name.removeprefix(prefix)
-            measured = own in (BETTER, TEST_EXAMPLES) or own.startswith((MEME, PERSONAL))
-            if not (name.startswith(prefix) and measured):
-                kept[name] = value
-        return kept
-
-    records = folder.rounds()
-    if all(due(record["round"]) for record in records):
-        return
-    for place, record in enumerate(records):
-        if not due(record["round"]):
-            records[place] = without(record, NAMESPACE)
-            if PER_CLIENT in record:
-                records[place][PER_CLIENT] = [without(entry) for entry in record[PER_CLIENT]]
-    folder.write_rounds(records)
+    return {str(client): row for client, row in sorted(table.items())}
 
 
 def means_over_clients(table: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Return unweighted means over the clients that have a number, for ``metrics.json``."""
-    names = {
-        name
-        for row in table.values()
-        for name in row
-        if name != TEST_EXAMPLES and not name.startswith(IMPOSSIBLE)
-    }
+    names = {name for row in table.values() for name in row if name != TEST_EXAMPLES}
     return {
         f"{CLIENTS}{name}": float(np.mean([row[name] for row in table.values() if name in row]))
         for name in sorted(names)
@@ -207,22 +169,10 @@ def describe_clients(table: Mapping[str, Mapping[str, float]], called: Sequence[
         for client, name in enumerate(called)
         if f"global-{metric}" in (row := table.get(str(client), {}))
     ]
-    left_out = [
-        f"client {client} ({', '.join(each)})"
-        for client, row in table.items()
-        if (
-            each := [
-                f"{name.removeprefix(IMPOSSIBLE)} {value:g}"
-                for name, value in row.items()
-                if name.startswith(IMPOSSIBLE)
-            ]
-        )
-    ]
-    line += f"; global, by name: {', '.join(by_name)}" if by_name else ""
-    return line + (f"; left out for impossible reports: {', '.join(left_out)}" if left_out else "")
+    return f"{line}; global, by name: {', '.join(by_name)}" if by_name else line
 
 
-def describe_left_out(rounds: Sequence[Mapping[str, Any]]) -> list[str]:
+def describe_left_out(rounds: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> list[str]:
     """Return a line for each client and reason: which rounds were made without it.
 
     Then one line if fewer than half of the selected clients made the last posterior.
@@ -230,7 +180,9 @@ def describe_left_out(rounds: Sequence[Mapping[str, Any]]) -> list[str]:
     found: dict[tuple[str, str], list[int]] = {}
     for record in rounds:
         for entry in record.get(CLIENTS_LEFT_OUT, ()):
-            found.setdefault((str(entry["name"]), str(entry["reason"])), []).append(record["round"])
+            client = int(entry["client"])
+            name = names[client] if client < len(names) else str(entry["name"])
+            found.setdefault((name, str(entry["reason"])), []).append(record["round"])
     lines = [
         f"{name_rounds(numbers)} without {name} ({why})" for (name, why), numbers in found.items()
     ]
@@ -255,9 +207,47 @@ def name_rounds(numbers: Sequence[int]) -> str:
 
 
 def baseline_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a table of a federation and of its baselines, as in ``run.json``: a row a model."""
-    rows = [{"model": "the federation", **found["federation"]}] if found else []
-    if "central" in found:
-        rows.append({"model": "all data in one place", **found["central"]})
-    rows += [{"model": f"{name} alone", **own} for name, own in found.get("local", {}).items()]
+    """Return a table of a federation and of its baselines, as in ``run.json``: a row a model.
+
+    Numbers are texts in three digits, with their 95 % intervals.
+    """
+    models = {"the federation": found["federation"], "all data in one place": found.get("central")}
+    models |= {f"{name} alone": own for name, own in found.get("local", {}).items()}
+    rows = []
+    for model, own in models.items():
+        shown = {n: three_digits(v) for n, v in (own or {}).items() if n != "examples"}
+        for name, ends in ((next(iter(shown), ""), INTERVAL), (DIFFERENCE, OF_DIFFERENCE)):
+            if own and shown.pop(ends, None):
+                shown[name] += f" ({' to '.join(map(three_digits, own[ends]))})"
+        if DIFFERENCE in shown:
+            shown["federation − model"] = shown.pop(DIFFERENCE)
+        rows += [{"model": model, **shown}] if own else []
     return rows
+
+
+def baseline_verdict(found: Mapping[str, Any]) -> str:
+    """Return a sentence on whether federating was worth it, by the intervals of ``run.json``."""
+    sign = -1.0 if ERROR in found["federation"] else 1.0
+    verdicts: dict[str, list[str]] = {"better": [], "worse": [], "open": []}
+
+    def judge(own: Mapping[str, Any]) -> str:
+        low, high = sorted(sign * end for end in own.get(OF_DIFFERENCE, (-1.0, 1.0)))
+        return "better" if low > 0 else "worse" if high < 0 else "open"
+
+    for name, own in found.get("local", {}).items():
+        verdicts[judge(own)].append(name)
+    examples = found["federation"].get("examples", "")
+    unknown = f"no difference that these {examples} test examples can show"
+    said = []
+    if verdicts["better"]:
+        said.append(f"federating was worth it for {few(verdicts['better'])}")
+    if verdicts["worse"]:
+        said.append(f"alone is better for {few(verdicts['worse'])}")
+    if verdicts["open"]:
+        said.append(f"for {few(verdicts['open'])} there is {unknown}")
+    if "central" in found:
+        of_central = {"better": "would be worse", "worse": "would be better"}
+        verdict = of_central.get(judge(found["central"]), f"would make {unknown}")
+        said.append(f"all data in one place {verdict}")
+    text = "; ".join(said)
+    return f"{text[:1].upper()}{text[1:]}."

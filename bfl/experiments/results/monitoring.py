@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from bfl.closing.feature_density import DENSITY
 from bfl.evaluation.prediction.predictions import FloatArray
-from bfl.experiments.results.run_folder import DATA, RunFolder
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 
 VALIDATION = "validation-"  # prefix of the names of metrics on the server's own images
@@ -94,7 +94,7 @@ class CollapseWatch:
             remedy = f"the score {DENSITY} of its closing round does"
         else:
             remedy = f'the score {DENSITY} does, which closing="{CLOSING}" adds'
-            if self.folder.read_json(DATA, {"train": ""}).get("train") is not None:
+            if not self.folder.nodes_have_data:
                 remedy += f', and "bfl close FOLDER --closing {CLOSING}" to a run that is over'
             else:  # nodes have data of their own
                 remedy += ", while its clients are there, with resume=true and its name"

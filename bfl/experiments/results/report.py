@@ -8,31 +8,32 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
-
-import numpy.typing as npt
 
 import bfl
 from bfl.closing.heads import AFTER, BEFORE
 from bfl.evaluation.metrics import higher_is_better, metrics
-from bfl.evaluation.metrics.scores import NegativeLogLikelihood, wilson_interval
+from bfl.evaluation.metrics.scores import NegativeLogLikelihood, Z, wilson_interval
 from bfl.evaluation.prediction.predictions import IntArray, Predictions
 from bfl.evaluation.regression import ERROR, SQUARED
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results import run_folder
 from bfl.experiments.results.clients import (
+    ACCURACY,
     CLIENTS_LEFT_OUT,
     baseline_rows,
+    baseline_verdict,
     describe_left_out,
     name_rounds,
 )
 from bfl.experiments.results.environment import describe_times
 from bfl.experiments.results.figures import figures, style
+from bfl.experiments.results.figures.predictions import certain_images
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.results.summary import BEFORE_CLOSING
+from bfl.experiments.results.summary import BEFORE_CLOSING, auroc
 from bfl.experiments.results.table import ABSENT, tabulated, three_digits
-from bfl.federation.client_metrics import TEST_EXAMPLES
+from bfl.federation.client_metrics import TEST_ACCURACY, TEST_EXAMPLES
 from bfl.texts import counted, few
 
 if TYPE_CHECKING:
@@ -52,13 +53,21 @@ SECTIONS = {
     "Foreign images and shift": ["foreign-images", "corruptions"],
     "Clients": ["partition", "client-curves"],
     "Learning": ["learning-curve", "posterior-spread"],
-    "Test images": ["certain-images"],
 }
 """The sections of a run's report with their figures; other figures come last."""
 
-NLL, ECE, ACCURACY = "negative-log-likelihood", "expected-calibration-error", "accuracy"
+NLL, ECE = "negative-log-likelihood", "expected-calibration-error"
 COVERAGE, RANKED = "interval-coverage", "continuous-ranked-probability-score"
 NAMES = {ERROR: "RMSE", NLL: "NLL (nats)", ECE: "ECE", RANKED: "CRPS"}  # names of metrics on cards
+
+FEW_EXAMPLES = 50
+"""A client with fewer training examples is named among what to beware."""
+
+OF_A_PLACE = ("output-dir", "name", "resume", "data-dir", "plugins", "clients")
+"""Keys that say where a run was made, or what its heading says."""
+
+REM_AN_INCH = 7.0
+"""The page's scale of figures: their letters of 9 points are as large as its own small ones."""
 
 
 @dataclass(frozen=True)
@@ -113,11 +122,10 @@ def _glossary() -> dict[str, str]:
 @cache
 def explained(word: str) -> str:
     """Return the glossary's sentence on a metric or a word of the report; empty: it has none."""
-    words = _glossary()
     keys = {called: name for name, called in NAMES.items()}
     word = keys.get(word, word.partition(":")[0].lower())
     for known in (word, word.replace(" ", "-")):
-        for entry, meaning in words.items():
+        for entry, meaning in _glossary().items():
             pattern = re.sub("name|metric", ".+", re.escape(entry)) if "-" in entry else entry
             if known == entry or re.fullmatch(pattern, known):
                 return meaning
@@ -132,7 +140,6 @@ def svg(figure: MatplotlibFigure, name: str) -> str:
     figure.set_layout_engine("none")  # as it has been laid out
     for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
         patch.set_alpha(0.0)
-    box, height = figure.get_tightbbox().padded(0.1), figure.get_figheight()
     buffer = io.StringIO()
     with style.styled(), rc_context({"svg.hashsalt": name}):
         # Not by savefig, which would draw it once more to find its edges.
@@ -142,25 +149,38 @@ def svg(figure: MatplotlibFigure, name: str) -> str:
     colors = {"ink": style.INK, "faint": style.FAINT, "grid": style.GRID, "back": style.PAPER}
     for variable, color in colors.items():
         text = text.replace(color.lower(), f"var(--{variable})")
-    view = (box.x0, height - box.y1, box.width, box.height)
-    shown = " ".join(f"{72.0 * inches:.2f}" for inches in view)
+    width, height = figure.get_size_inches()
     # By default SVG fills outlines without a colour, such as letters, with black.
-    head = f'<svg role="img" aria-label="{name}" fill="var(--ink)" viewBox="{shown}">'
+    head = (
+        f'<svg role="img" aria-label="{name}" fill="var(--ink)" style="width: '
+        f'{REM_AN_INCH * width:.1f}rem" viewBox="0 0 {72 * width:.1f} {72 * height:.1f}">'
+    )
     return head + text[text.index(">", text.index("<svg")) + 1 :]
 
 
-def run_report(folder: RunFolder) -> str:
-    """Return the report of a run as one HTML page; DataError for a run that is not finished."""
+def run_report(folder: RunFolder, *, images: bool = False) -> str:
+    """Return the report of a run as one HTML page; DataError for a run that is not finished.
+
+    Args:
+        images: Whether it shows the test images that ``predictions.npz`` holds, if any.
+    """
     found = _Run(folder)
     cards = _cards(found)
+    shown = certain_images(folder) if images else None
+    sections = [*_sections(found), *_origin(found)]
+    if shown:
+        caption = "The test images with the most and with the least certain predictions."
+        at = next(place for place, s in enumerate(sections) if s.title == "Clients")
+        drawn = Drawn("test-images", svg(shown, "test-images"), caption)
+        sections.insert(at, Section("Test images", figures=[drawn]))
     return page(
         title=folder.path.name,
-        about=list(_about(found)),
+        about=[*_about(found), _of_the_data(found, shown is not None)],
         summary=[_how_good(found), _how_sure(found), _what_to_beware(found)],
         tiles=cards,
         tested=found.tested,
         words=sorted({*found.numbers, *(card["name"] for card in cards)}),
-        sections=[s for s in _sections(found) if s.items or s.texts or s.figures or s.tables],
+        sections=[s for s in sections if s.items or s.texts or s.figures or s.tables],
     )
 
 
@@ -169,6 +189,7 @@ class _Run:
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder, self.numbers, self.config = folder, folder.metrics(), folder.config()
+        self.rounds, self.names = folder.rounds(), folder.client_names()
         self.partition = folder.read_json(run_folder.PARTITION, {})
         self.classes: tuple[Predictions, IntArray] | None = None
         self.tested, values = 0, dict[str, Any]()
@@ -185,21 +206,21 @@ class _Run:
         if SQUARED in self.errors and (error := self.numbers.get(ERROR)):
             self.errors[ERROR] = self.errors[SQUARED] / (2.0 * error)  # by the delta method
 
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The classes' names, or their numbers."""
-        count = self.classes[0].mean_probability.shape[1] if self.classes else 0
-        names = style.class_names(self.folder)
-        return names if len(names) == count else tuple(map(str, range(count)))
+    def name_of(self, client: int) -> str:
+        """Return a client's name, or its number."""
+        return self.names[client] if client < len(self.names) else f"client {client}"
 
     def shares_of_classes(self) -> Iterator[tuple[str, int, int]]:
         """Yield each class's name, its number of test examples, and how many are right."""
-        if self.classes is not None:
-            predictions, labels = self.classes
-            for label, name in enumerate(self.class_names):
-                of_class = labels == label
-                right = int((predictions.predicted[of_class] == label).sum())
-                yield few([name[:24]]), int(of_class.sum()), right
+        if self.classes is None:
+            return
+        predictions, labels = self.classes
+        names = self.folder.class_names()
+        for label in range(predictions.classes):
+            of_class = labels == label
+            right = int((predictions.predicted[of_class] == label).sum())
+            name = names[label] if len(names) == predictions.classes else str(label)
+            yield few([name[:24]]), int(of_class.sum()), right
 
 
 def page(**content: Any) -> str:
@@ -212,7 +233,17 @@ def page(**content: Any) -> str:
 
 
 def _about(run: _Run) -> Iterator[str]:
-    yield from style.run_title(run.config).splitlines()
+    config = run.config
+    kind, colon, location = str(config.get("dataset", "")).partition(":")
+    data = f"{kind}{colon}{PurePath(location).name if location[:1] == '/' else location}"
+    parts = [data, *(config.get(key) for key in ("model", "inference", "strategy", "weighting"))]
+    yield " · ".join(str(part) for part in parts if part)
+    clients = len(run.names) or config.get("clients")
+    site = config.get("site-column")
+    if site or run.folder.nodes_have_data:
+        yield f"{counted(clients or 0, 'site')}{f' by {site}' if site else ''}, own data"
+    elif clients:
+        yield f"{counted(clients, 'client')}, {config.get('partition', 'unknown')} partition"
     trained = sum(run.partition.get("num_examples", ()))
     found = {"training": trained, "test": run.tested}
     if any(found.values()):
@@ -222,6 +253,15 @@ def _about(run: _Run) -> Iterator[str]:
         changed = ", with changes" if environment.get("git-changed") else ""
         yield f"bfl {environment.get('bfl', '')}, commit {str(commit)[:12]}{changed}"
     yield from describe_times([environment])
+
+
+def _of_the_data(run: _Run, images: bool) -> str:
+    shown = ["names of classes and clients", "counts", "scores"]
+    if run.tested and run.classes is None:
+        shown.insert(0, "true and predicted numbers of test examples")
+    if images:
+        shown.insert(0, "test images")
+    return f"Of the data, this page shows {', '.join(shown[:-1])} and {shown[-1]}: nothing else."
 
 
 def _percent(share: float) -> str:
@@ -265,7 +305,7 @@ def _how_sure(run: _Run) -> str:
         )
         if not wrong.any() or wrong.all():
             return f"{calibrated}."
-        area = _auroc(wrong, uncertainties.create("predictive-entropy").measure(predictions))
+        area = auroc(wrong, uncertainties.create("predictive-entropy").measure(predictions))
         return (
             f"{calibrated}; it is less certain of an error than of a hit in {_percent(area)}"
             f"{_held_back(run)}."
@@ -277,12 +317,6 @@ def _how_sure(run: _Run) -> str:
     return "Nothing is known of its calibration on test data."
 
 
-def _auroc(positive: npt.ArrayLike, scores: npt.ArrayLike) -> float:
-    from sklearn.metrics import roc_auc_score  # whose import takes seconds
-
-    return float(roc_auc_score(positive, scores))
-
-
 def _held_back(run: _Run) -> str:
     if BEFORE not in run.numbers:
         return ""
@@ -291,13 +325,9 @@ def _held_back(run: _Run) -> str:
 
 
 def _what_to_beware(run: _Run) -> str:
-    found = describe_left_out(run.folder.rounds())
-    names = run.partition.get("names") or ()
-    scarce = [
-        f"{names[client] if client < len(names) else f'client-{client}'} ({count})"
-        for client, count in enumerate(run.partition.get("num_examples", ()))
-        if count < 50
-    ]
+    found = describe_left_out(run.rounds, run.names)
+    trained = enumerate(run.partition.get("num_examples", ()))
+    scarce = [f"{run.name_of(client)} ({n})" for client, n in trained if n < FEW_EXAMPLES]
     if scarce:
         found.append(f"few training examples: {few(scarce, 3)}")
     familiarity = run.classes[0].familiarity if run.classes else None
@@ -342,11 +372,11 @@ def _cards(run: _Run) -> list[dict[str, Any]]:
         add_share(f"sensitivity: {positive}", n1, right1)
         add_share(f"specificity: {negative}", n0, right0)
         predictions, labels = run.classes
-        area = _auroc(labels == 1, predictions.mean_probability[:, 1])
+        area = auroc(labels == 1, predictions.mean_probability[:, 1])
         # Hanley and McNeil (1982), Eqs. 1 and 2.
         both = (n1 - 1) * (area / (2 - area) - area**2)
         both += (n0 - 1) * (2 * area**2 / (1 + area) - area**2)
-        error = 1.96 * math.sqrt(max(0.0, area * (1 - area) + both) / (n1 * n0))
+        error = Z * math.sqrt(max(0.0, area * (1 - area) + both) / (n1 * n0))
         ends = (three_digits(min(1.0, max(0.0, area + sign * error))) for sign in (-1, 1))
         add("AUROC", area, f"95 %: {' to '.join(ends)}", "threshold of the classes: 0.5")
     elif measured := [c for c in classes if c[1]]:
@@ -357,11 +387,19 @@ def _cards(run: _Run) -> list[dict[str, Any]]:
 
 def _sections(run: _Run) -> Iterator[Section]:
     folder = run.folder
-    lost = describe_left_out(folder.rounds())
+    lost = describe_left_out(run.rounds, run.names)
     others = [text for text in folder.warnings() if text not in lost]
     yield Section("Warnings", items=[*lost, *others])
-    named = [name for names in SECTIONS.values() for name in names]
-    unnamed = [name for name in figures.names() if name not in named]
+    if compared := folder.read_json(run_folder.BASELINES, {}):
+        rows = baseline_rows(compared)
+        named = [{NAMES.get(name, name): value for name, value in row.items()} for row in rows]
+        caption = (
+            "For the same test examples, before the closing round; in brackets, 95 % intervals"
+        )
+        tables = [Table.of(caption, named)]
+        yield Section("Is federating worth it?", [baseline_verdict(compared)], tables=tables)
+    listed = [name for names in SECTIONS.values() for name in names]
+    unnamed = [name for name in figures.names() if name not in listed]
     for title, names in {**SECTIONS, "Other figures": unnamed}.items():
         section = Section(title)
         for name in (name for name in names if name in figures):
@@ -369,87 +407,82 @@ def _sections(run: _Run) -> Iterator[Section]:
             drawn = figure.draw(folder, titled=False)
             if drawn is not None:
                 section.figures.append(Drawn(name, svg(drawn, name), figure.summary()))
-        if title == "Clients":
-            section.tables += _clients(run)
-            if rows := baseline_rows(folder.read_json(run_folder.BASELINES, {})):
-                caption = "Is federating worth it? The federation is that before its closing round"
-                section.tables.append(Table.of(caption, rows))
+        if title == "Clients" and (rows := _clients(run)):
+            caption = f"By {run.config.get('site-column') or 'client'}"
+            section.tables.append(Table.of(caption, rows, folded=len(rows) > 20))
         if title == "Learning" and folder.holds(run_folder.LEARNT):
             section.texts.append(str(folder.read_json(run_folder.LEARNT)["sentence"]))
         yield section
-    words = {True: "higher", False: "lower", None: ""}
+
+
+def _clients(run: _Run) -> list[dict[str, Any]]:
+    """Return a row a client: its counts, how models do on its own test data, and what was lost."""
+    measured = run.folder.read_json(run_folder.CLIENTS, {})
+    rows: dict[int, dict[str, Any]] = {}
+    lost: dict[int, dict[str, list[int]]] = {}
+    entries: dict[int, list[dict[str, Any]]] = {}
+    for record in run.rounds:
+        for entry in record.get(run_folder.PER_CLIENT, ()):
+            entries.setdefault(int(entry["client"]), []).append(entry)
+        for entry in record.get(CLIENTS_LEFT_OUT, ()):
+            by_reason = lost.setdefault(int(entry["client"]), {})
+            by_reason.setdefault(str(entry["reason"]), []).append(record["round"])
+    trained = run.partition.get("num_examples", ())
+    for client in sorted({*entries, *lost, *map(int, measured), *range(len(trained))}):
+        own, rounds = measured.get(str(client), {}), entries.get(client, [])
+        known = trained[client] if client < len(trained) else rounds and rounds[-1]["num-examples"]
+        row = rows[client] = {"client": run.name_of(client), "training examples": known or None}
+        # A node with test data of its own has measured its model on them while it trained.
+        of_node: Mapping[str, Any] = next((e for e in reversed(rounds) if TEST_ACCURACY in e), {})
+        count = own.get(TEST_EXAMPLES) or of_node.get(TEST_EXAMPLES)
+        row["test examples"] = count
+        shares = {name: value for name, value in own.items() if name.endswith((ACCURACY, ERROR))}
+        if TEST_ACCURACY in of_node:
+            shares["own accuracy"] = of_node[TEST_ACCURACY]
+        for name, value in shares.items():
+            shown = three_digits(value)
+            if count and name.endswith(ACCURACY):
+                ends = _interval(value, int(count), three_digits).removeprefix("95 %: ")
+                shown = f"{shown} ({ends})"
+            row[name.replace("-", " ")] = shown
+        reasons = [f"{name_rounds(at)}: {why}" for why, at in lost.get(client, {}).items()]
+        row |= {"rounds": len(rounds), "lost": "; ".join(reasons) or None}
+        if rounds and (weight := rounds[-1].get("weight")) is not None:
+            row["last weight"] = weight
+    known_of = {name for row in rows.values() for name, value in row.items() if value is not None}
+    last = ("rounds", "lost", "last weight")
+    columns = sorted(dict.fromkeys(n for row in rows.values() for n in row), key=last.__contains__)
+    return [{n: row.get(n) for n in columns if n in known_of} for row in rows.values()]
+
+
+def _origin(run: _Run) -> Iterator[Section]:
+    better = {True: "higher", False: "lower", None: ""}
     rows = [
-        {"metric": n, "value": v, "better": words[higher_is_better(n.removeprefix(BEFORE_CLOSING))]}
+        {
+            "metric": n,
+            "value": v,
+            "better": better[higher_is_better(n.removeprefix(BEFORE_CLOSING))],
+        }
         for n, v in run.numbers.items()
     ]
     yield Section("Metrics", tables=[Table.of(f"All {len(rows)} final numbers", rows, folded=True)])
-    yield Section("What was run", tables=list(_origin(run)))
-
-
-def _clients(run: _Run) -> Iterator[Table]:
-    names, rounds = style.client_names(run.folder), run.folder.rounds()
-    measured = run.folder.read_json(run_folder.CLIENTS, {})
-    called = str(run.config.get("site-column") or "name")
-    number = "number" if called == "client" else "client"
-    lost: dict[str, dict[str, list[int]]] = {}
-    for entry in rounds:
-        for client in entry.get(CLIENTS_LEFT_OUT, ()):
-            by_reason = lost.setdefault(str(client["client"]), {})
-            by_reason.setdefault(str(client["reason"]), []).append(entry["round"])
-    in_rounds = [entry for r in rounds for entry in r.get(run_folder.PER_CLIENT, ())]
-    ids = [str(entry["client"]) for entry in in_rounds]
-    trained = run.partition.get("num_examples", ())
-    columns: dict[str, Mapping[str, Any]] = {
-        called: {str(client): name for client, name in enumerate(names)},
-        number: {},
-        "training examples": {str(client): count for client, count in enumerate(trained)},
-        "test examples": {c: own[TEST_EXAMPLES] for c, own in measured.items()},
-        "rounds": {client: ids.count(client) for client in dict.fromkeys(ids)},
-        "lost": {
-            client: "; ".join(f"{name_rounds(at)}: {reason}" for reason, at in by_reason.items())
-            for client, by_reason in lost.items()
-        },
-        "weight in the last round": {
-            str(entry["client"]): entry.get("weight")
-            for entry in (rounds[-1].get(run_folder.PER_CLIENT, ()) if rounds else ())
-        },
-    }
-    found = {client for column in columns.values() for client in column}
-    clients = sorted(found, key=lambda client: (len(client), client))
-    columns[number] = {client: client for client in clients}
-    shown = ("retention", "risk", "adaptive")
-    for name in dict.fromkeys(n for own in measured.values() for n in own):
-        if name != TEST_EXAMPLES and not any(word in name for word in shown):
-            held = {c: own[name] for c, own in measured.items() if name in own}
-            columns[name.replace("-", " ")] = held
-            if name.endswith(ACCURACY):
-                columns[f"95 % of {name.replace('-', ' ')}"] = {
-                    c: _interval(value, int(n), three_digits).removeprefix("95 %: ")
-                    for c, value in held.items()
-                    if (n := measured[c].get(TEST_EXAMPLES))
-                }
-    rows = [{n: column.get(c) for n, column in columns.items() if column} for c in clients]
-    if rows:
-        yield Table.of(f"By {called}" if names else "By client", rows, folded=len(rows) > 20)
-
-
-def _origin(run: _Run) -> Iterator[Table]:
-    rounds = run.folder.rounds()
-    last = rounds[-1] if rounds else {}
+    last = run.rounds[-1] if run.rounds else {}
     facts: dict[str, Any] = {
-        "rounds": len(rounds),
-        "seconds of rounds": f"{math.fsum(entry['seconds'] for entry in rounds):.1f}",
+        "rounds": len(run.rounds),
+        "seconds of rounds": f"{math.fsum(entry['seconds'] for entry in run.rounds):.1f}",
         "posterior SHA-256": last.get("posterior-sha256", ABSENT),
     }
-    own = ("output-dir", "name", "resume")
-    given = {k: v for k, v in run.folder.read_json(run_folder.GIVEN, {}).items() if k not in own}
-    config = {key: value for key, value in run.config.items() if value not in ("", None)}
-    for caption, values, folded in (
-        ("The run", facts, False),
-        ("Settings that were given", given, False),
-        ("Versions and machine", run.folder.read_json(run_folder.ENVIRONMENT, {}), True),
-        (f"Configuration: {len(config)} keys", config, True),
-    ):
-        if values:
-            rows = [{"": key, "value": str(value)} for key, value in values.items()]
-            yield Table.of(caption, rows, folded=folded)
+    given = run.folder.read_json(run_folder.GIVEN, {})
+    tables = {
+        "The run": facts,
+        "Settings other than the defaults": {
+            key: value for key, value in given.items() if key not in OF_A_PLACE
+        },
+        "Versions and machine": run.folder.read_json(run_folder.ENVIRONMENT, {}),
+    }
+    shown = {
+        caption: [{"": key, "value": str(value)} for key, value in values.items()]
+        for caption, values in tables.items()
+    }
+    found = [Table.of(c, lines, folded=c != "The run") for c, lines in shown.items() if lines]
+    yield Section("What was run", tables=found)

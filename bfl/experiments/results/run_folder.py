@@ -55,7 +55,6 @@ METRICS = "metrics.json"
 PREDICTIONS = "predictions.npz"
 PREDICTED_CLASSES = f"{PREDICTIONS}:labels"
 PREDICTED_NUMBERS = f"{PREDICTIONS}:targets"
-EXAMPLES = f"{PREDICTIONS}:example-images"
 POSTERIOR = "posterior.npz"
 CLOSING = "closing.npz"
 REFUSALS = "refusals.txt"
@@ -203,6 +202,12 @@ class Files:
         np.savez_compressed(buffer, **named)
         self.write(file, buffer.getvalue())
 
+    def add_arrays(self, file: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Add arrays to a file, which has others."""
+        with self.reading_arrays(file) as held:
+            before = dict(held)
+        self.write_arrays(file, before | dict(arrays))
+
     @contextmanager
     def reading_arrays(self, file: str) -> Iterator[ArrayFile]:
         """Yield the arrays of a file, each read on access."""
@@ -331,6 +336,23 @@ class RunFolder(Files):
             return dict(missing)
         with self.reading(CONFIG) as data:
             return config_of(data)
+
+    def class_names(self) -> tuple[str, ...]:
+        """Return the names of the classes; empty if the run has not recorded them."""
+        content = self.read_json(NETWORK, {"class-names": ()})
+        with self.decoding(NETWORK):
+            return tuple(map(str, content["class-names"]))
+
+    def client_names(self) -> tuple[str, ...]:
+        """Return the names of the clients, such as their sites; empty if they have none."""
+        content = self.read_json(PARTITION, {})
+        with self.decoding(PARTITION):
+            return tuple(map(str, content.get("names", ())))
+
+    @property
+    def nodes_have_data(self) -> bool:
+        """True if all clients trained on data of their own, which the server never had."""
+        return self.read_json(DATA, {"train": ""}).get("train") is None
 
     def reconfigure(self, config: Mapping[str, Any]) -> None:
         """Write a configuration with other rounds or another end; drop the final results."""

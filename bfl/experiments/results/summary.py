@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from bfl.evaluation.evaluated_ensemble import EvaluatedEnsemble, prefixed
 from bfl.evaluation.metrics import ExampleMetric, evaluate, metrics
 from bfl.evaluation.metrics.base import set_numbers
 from bfl.evaluation.prediction import Predictions
-from bfl.evaluation.regression import RANKED_BY, Mixtures
+from bfl.evaluation.regression import RANKED_BY, SQUARED, Mixtures
 from bfl.evaluation.uncertainty import (
     RetentionCurve,
     mean_uncertainties,
@@ -29,6 +28,7 @@ from bfl.experiments.results.run_folder import (
     DEVIATIONS,
     ENSEMBLE,
     FOREIGN,
+    PREDICTED_CLASSES,
     PREDICTIONS,
     RETENTION,
     RunFolder,
@@ -187,64 +187,69 @@ def _on_grid(curves: Curves) -> dict[str, Any]:
 BY = "predictive-entropy"
 """The uncertainty by which images are chosen: aleatoric and epistemic together."""
 
-EXAMPLE = "example-"  # prefix of the arrays of these images in ``predictions.npz``
+POSITIONS, IMAGES = "example-positions", "example-images"
+"""Arrays in ``predictions.npz``: where some test images stand (n,), and these (n, H, W, C)."""
+
 MOST = 8  # images of each kind
 
 
-@dataclass(frozen=True)
-class Examples:
-    """Test images (n, H, W, C), from the most certain prediction to the least certain one.
-
-    Each has its position in the test set, its true and its predicted class, and its uncertainty.
-    """
-
-    positions: npt.NDArray[np.int64]
-    images: Images
-    labels: npt.NDArray[np.int64]
-    predicted: npt.NDArray[np.int64]
-    uncertainty: npt.NDArray[np.float64]
-
-    def take(self, part: slice | npt.NDArray[np.int64]) -> Examples:
-        """Return some of them."""
-        return Examples(**{name: array[part] for name, array in vars(self).items()})
-
-
-def write_examples(
-    folder: RunFolder, predictions: Predictions, images: Images, labels: npt.ArrayLike
-) -> None:
+def write_examples(folder: RunFolder, predictions: Predictions, images: Images) -> None:
     """Add the most and the least certain test images, equally many, to a run's predictions.
 
-    Ties keep the order of the N test images.
+    They are in the order of their uncertainty, and ties in that of the N test images.
     """
-    ranks = uncertainties.create(BY).measure(predictions)
-    order = np.argsort(ranks, kind="stable")
+    order = np.argsort(uncertainties.create(BY).measure(predictions), kind="stable")
     of_each = min(MOST, len(order) // 2)
     chosen = np.concatenate([order[:of_each], order[len(order) - of_each :]])
-    every = Examples(
-        np.arange(len(order)), images, np.asarray(labels, np.int64), predictions.predicted, ranks
-    )
-    of_examples = {f"{EXAMPLE}{name}": each for name, each in vars(every.take(chosen)).items()}
-    with folder.reading_arrays(PREDICTIONS) as held:
-        before = dict(held)
-    folder.write_arrays(PREDICTIONS, before | of_examples)
+    folder.add_arrays(PREDICTIONS, {POSITIONS: chosen, IMAGES: images[chosen]})
 
 
-def read_examples(folder: RunFolder) -> tuple[Examples, Examples]:
-    """Return a run's most certain images and its least certain ones, both in ascending order."""
-    names = [f"{EXAMPLE}{name}" for name in Examples.__dataclass_fields__]
-    with folder.reading_arrays(PREDICTIONS) as held:
-        found = held.checked(names, rows=names[0])
-        examples = Examples(*(found[name] for name in names))
-        if examples.images.ndim != 4:
-            raise ValueError("the arrays do not go together")
-    half = len(examples.positions) // 2
-    return examples.take(slice(half)), examples.take(slice(half, None))
+def values_before_closing(folder: RunFolder) -> Numbers | None:
+    """Return which test examples a run has right, or its squared errors (N,); None: unknown.
+
+    They are of the posterior without its closing.
+    """
+    if not folder.holds(PREDICTIONS):
+        return None
+    if folder.holds(f"{PREDICTIONS}:{UNCLOSED}"):
+        with folder.reading_arrays(PREDICTIONS) as held:
+            return np.asarray(held[UNCLOSED], np.float64)
+    if any(name.startswith(BEFORE_CLOSING) for name in folder.metrics()):
+        return None  # an earlier version has not kept them
+    if folder.holds(PREDICTED_CLASSES):
+        return values_of(*folder.predictions())
+    return values_of(*folder.predicted_numbers())
+
+
+def values_of(predictions: Predictions | Mixtures, labels: npt.ArrayLike) -> Numbers:
+    """Return which examples are right (N,); of numbers, their squared errors."""
+    answers = np.asarray(labels)
+    if isinstance(predictions, Mixtures):
+        return np.asarray(predictions.values(answers)[SQUARED][0], np.float64)
+    return np.asarray(predictions.predicted == answers, np.float64)
+
+
+def auroc(positive: npt.ArrayLike, scores: npt.ArrayLike) -> float:
+    """Return the probability that a positive example has a higher score, ties counted half.
+
+    Without scikit-learn, whose import would take a fifth of a report's time.
+
+    Source: Mann and Whitney (1947), "On a test of whether one of two random variables is
+    stochastically larger than the other".
+    """
+    chosen = np.asarray(positive, np.bool_)
+    _, place, counts = np.unique(np.asarray(scores), return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    ones = int(chosen.sum())
+    above = ranks[chosen].sum() - ones * (ones + 1) / 2
+    return float(above / (ones * (chosen.size - ones)))
 
 
 METRICS = ("accuracy", "negative-log-likelihood", "expected-calibration-error")
 """The metrics of corrupted images."""
 
 CORRUPTED = "corrupted-"  # the prefix of numbers of logits of corrupted images that are not finite
+UNCLOSED = "before-closing-values"  # of each test example, in ``predictions.npz``
 BEFORE_CLOSING = "before-closing-"  # the prefix of metrics of the posterior without its closing
 OF_FOREIGN = "ood-"  # the prefix of metrics of foreign images
 

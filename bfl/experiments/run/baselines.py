@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from bfl.activity import doing
@@ -15,11 +17,17 @@ from bfl.configuration import resolve
 from bfl.engine.flower import FlowerApp, RayEngine, Values, run_serially
 from bfl.engine.run import EngineRun
 from bfl.errors import ConfigurationError, unknown_name
+from bfl.evaluation.metrics.scores import Z, wilson_interval
 from bfl.evaluation.regression import ERROR
-from bfl.experiments.results.clients import baseline_rows
-from bfl.experiments.results.figures.style import client_names
+from bfl.experiments.results.clients import (
+    DIFFERENCE,
+    INTERVAL,
+    OF_DIFFERENCE,
+    baseline_rows,
+    baseline_verdict,
+)
 from bfl.experiments.results.run_folder import BASELINES, CONFIG, METRICS, RunFolder
-from bfl.experiments.results.summary import BEFORE_CLOSING
+from bfl.experiments.results.summary import BEFORE_CLOSING, values_before_closing
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.printing import say
 
@@ -93,7 +101,7 @@ def make_baselines(
     would add to it. The federation's numbers are those before its own closing.
     """
     clients = int(folder.config()["clients"])
-    called = client_names(folder) or [f"client {client}" for client in range(clients)]
+    called = folder.client_names() or [f"client {client}" for client in range(clients)]
     plain = {"closing": "none", "figures": "none", "exchange": "direct"}
 
     def measured(name: str, changes: Mapping[str, Any], count: int) -> dict[str, float]:
@@ -109,14 +117,9 @@ def make_baselines(
             tell(f"baseline {name}")
             named = {"name": baseline.path.name, "resume": same and baseline.holds(CONFIG)}
             make({**plain, **changes, **named, "clients": count}, count)
-        numbers = baseline.metrics()
-        return {each: numbers[each] for each in COMPARED if each in numbers}
+        return compared(baseline, folder)
 
-    numbers = folder.metrics()
-    before = {each: numbers.get(f"{BEFORE_CLOSING}{each}", numbers.get(each)) for each in COMPARED}
-    found: dict[str, Any] = {
-        "federation": {each: value for each, value in before.items() if value is not None}
-    }
+    found: dict[str, Any] = {"federation": compared(folder)}
     if CENTRAL in chosen:
         found[CENTRAL] = measured(CENTRAL, {"partition": "iid"}, 1)
     if LOCAL in chosen:
@@ -128,5 +131,45 @@ def make_baselines(
         }
     folder.write_json(BASELINES, found)
     for row in baseline_rows(found):
-        shown = "  ".join(f"{key} {value:.4g}" for key, value in row.items() if key != "model")
+        shown = "  ".join(f"{key} {row[key]}" for key in row if key != "model")
         tell(f"{row['model']}: {shown}")
+    tell(baseline_verdict(found))
+
+
+def compared(folder: RunFolder, federation: RunFolder | None = None) -> dict[str, Any]:
+    """Return what the table of baselines shows of a run before its closing.
+
+    These are metrics; the 95 % interval of the first one, over the test examples; and, beside a
+    federation's, how much more it has of that metric. The interval of this difference is paired by
+    test example. Of accuracies it is Agresti and Min's (2005), "Simple improved confidence
+    intervals for comparing matched proportions"; of errors, by the delta method.
+    """
+    numbers = folder.metrics()
+    before = {each: numbers.get(f"{BEFORE_CLOSING}{each}", numbers.get(each)) for each in COMPARED}
+    found: dict[str, Any] = {each: value for each, value in before.items() if value is not None}
+    values = values_before_closing(folder)
+    if values is None or not values.size:
+        return found
+    count, error = values.size, found.get(ERROR)
+    found["examples"] = count
+    if error is None:
+        found[INTERVAL] = [float(end) for end in wilson_interval(values.mean(), count)]
+    else:
+        values = values / (2.0 * error)
+        half = Z * float(values.std()) / math.sqrt(count)
+        found[INTERVAL] = [error - half, error + half]
+    theirs = values_before_closing(federation) if federation else None
+    if federation is None or theirs is None or theirs.size != count:
+        return found
+    if error is None:
+        each, added = theirs - values, 2
+        difference = float(each.mean())
+        centre = float(each.sum()) / (count + added)
+        square = (float(np.square(each).sum()) + 1.0) / (count + added) - centre**2
+    else:
+        ours = math.sqrt(float(theirs.mean()))
+        each, added = theirs / (2.0 * ours) - values, 0
+        difference = centre = ours - error
+        square = float(each.var())
+    half = Z * math.sqrt(square / (count + added))
+    return found | {DIFFERENCE: difference, OF_DIFFERENCE: [centre - half, centre + half]}

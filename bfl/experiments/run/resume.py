@@ -18,7 +18,6 @@ from bfl.configuration import Configuration
 from bfl.configuration.settings import default_values, in_sections
 from bfl.errors import ConfigurationError, DataError, PosteriorError
 from bfl.experiments.results import run_folder
-from bfl.experiments.results.clients import drop_evaluations
 from bfl.experiments.results.run_folder import RunFolder, locked
 from bfl.federation.state import Snapshots
 from bfl.files import given_path
@@ -110,7 +109,9 @@ def open_run(
         if not keys.resume or not folder.holds(run_folder.CONFIG):
             values = in_sections(configuration.values)
             described = {**environment, "plugins": [p for p in keys.plugins.split(", ") if p]}
-            RunFolder.create(keys.output_dir, name, values, described, configuration.given)
+            defaults = default_values()
+            given = {k: v for k, v in configuration.given.items() if v != defaults.get(k)}
+            RunFolder.create(keys.output_dir, name, values, described, given)
         else:
             # All checks come before the first write.
             changed = _refuse_changes(folder, configuration)
@@ -130,8 +131,6 @@ def open_run(
                 of_end = {key: now[key] for key in end & now.keys()}
                 folder.reconfigure(in_sections({**kept, **of_end, "rounds": now["rounds"]}))
             folder.keep_rounds(checkpoint.server_round if checkpoint else 0)
-            if keys.evaluated_by == "clients":
-                drop_evaluations(folder, keys.clients_evaluate)
         if data and not folder.holds(run_folder.DATA):
             folder.write_json(run_folder.DATA, data)
         yield folder, checkpoint

@@ -19,15 +19,14 @@ from bfl.evaluation.prediction import PredictionStatistics
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results import RunFolder, table, write_evaluation
 from bfl.experiments.results.figures import draw_all, figures, style
+from bfl.experiments.results.figures.predictions import certain_images
 from bfl.experiments.results.figures.rounds import measured_by_clients
 from bfl.experiments.results.figures.style import COLORS, INK, drawable, names_of_classes
 from bfl.experiments.results.run_folder import CORRUPTIONS, PREDICTED_NUMBERS, PREDICTIONS
 from bfl.experiments.results.summary import (
     BY,
-    MOST,
     by_strength,
     predicted_by_strength,
-    read_examples,
     write_examples,
     write_foreign,
 )
@@ -70,7 +69,7 @@ def make_run(path, name, samples=4, config=CONFIG, rounds=12):
     images = random.integers(0, 256, (300, 5, 4, 3), dtype=np.uint8)
     predictions = replace(predictions, familiarity=random.random(300))
     numbers = write_evaluation(folder, predictions, labels, config)
-    write_examples(folder, predictions, images, labels)
+    write_examples(folder, predictions, images)
     folder.write_metrics(numbers)
     weight = Parameter("dense/kernel", (20, 30), True, "he-normal")
     spread = Posterior(np.zeros(600), random.gamma(1.0, 0.01, 600))
@@ -380,7 +379,7 @@ def evaluated(folder: RunFolder, examples: int = EXAMPLES) -> tuple[Any, Any, An
     images = random.integers(0, 256, (examples, 6, 5, 1), dtype=np.uint8)
     write_evaluation(folder, predictions, labels)
     folder.write_json("run.json:network", {"class-names": CLASS_NAMES})
-    write_examples(folder, predictions, images, labels)
+    write_examples(folder, predictions, images)
     return predictions, labels, images
 
 
@@ -449,45 +448,33 @@ def test_right_and_wrong_predictions_are_told_apart(folder: RunFolder) -> None:
 def test_nothing_but_right_or_wrong_predictions(
     labels: list[int], said: str, folder: RunFolder
 ) -> None:
-    predictions = PredictionStatistics.of([[[1.0, 0.0], [0.0, 1.0]]]).result()
+    predictions = PredictionStatistics.of([[[0.9, 0.1], [0.2, 0.8]]]).result()
     write_evaluation(folder, predictions, labels)
     assert draw("uncertainty-of-errors", folder).axes[0].get_title("right") == said
 
 
-def test_examples_are_the_most_and_the_least_certain(folder: RunFolder) -> None:
+def test_the_most_and_the_least_certain_images_are_no_figure_of_every_run(
+    folder: RunFolder,
+) -> None:
     predictions, labels, images = evaluated(folder)
     order = np.argsort(uncertainties.create(BY).measure(predictions), kind="stable")
-    certain, uncertain = read_examples(folder)
-    np.testing.assert_array_equal(certain.positions, order[:MOST])
-    np.testing.assert_array_equal(uncertain.positions, order[-MOST:])
-    for examples in (certain, uncertain):
-        np.testing.assert_array_equal(examples.images, images[examples.positions])
-        np.testing.assert_array_equal(examples.labels, labels[examples.positions])
-        predicted = predictions.predicted[examples.positions]
-        np.testing.assert_array_equal(examples.predicted, predicted)
-    assert certain.uncertainty.max() <= uncertain.uncertainty.min()
-    upper, lower = draw("certain-images", folder).axes
-    np.testing.assert_array_equal(upper.images[0].get_array(), images[order[0]][..., 0])
-    np.testing.assert_array_equal(lower.images[-1].get_array(), images[order[-1]][..., 0])
-    caption = upper.get_xticklabels()[0]
-    shown = [CLASS_NAMES[int(values[order[0]])] for values in (predictions.predicted, labels)]
-    short = [name if len(name) <= 10 else f"{name[:9]}…" for name in shown]
-    assert caption.get_text().split("\n")[:2] == [short[0], f"({short[1]})"]
-    for axes, examples in ((upper, certain), (lower, uncertain)):
-        expected = [INK if r else COLORS[1] for r in examples.predicted == examples.labels]
-        assert [tick.get_color() for tick in axes.get_xticklabels()] == expected
+    drawn = certain_images(folder)
+    for axes, at in ((drawn.axes[0], order[0]), (drawn.axes[-1], order[-1])):
+        np.testing.assert_array_equal(axes.images[0].get_array(), images[at][..., 0])
+        shown = [CLASS_NAMES[int(values[at])][:9] for values in (predictions.predicted, labels)]
+        for name, line in zip(shown, axes.get_xlabel().split("\n"), strict=False):
+            assert name in line
+        right = predictions.predicted[at] == labels[at]
+        assert axes.xaxis.label.get_color() == (INK if right else COLORS[1])
+    assert len(drawn.axes) == 16
+    assert not [name for name in figures.names() if "images" in name and "foreign" not in name]
 
 
-@pytest.mark.parametrize(("examples", "of_each"), [(1, 0), (2, 1), (3, 1), (15, 7)])
-def test_few_test_images(examples: int, of_each: int, folder: RunFolder) -> None:
+@pytest.mark.parametrize(("examples", "shown"), [(1, 0), (3, 2)])
+def test_few_test_images(examples: int, shown: int, folder: RunFolder) -> None:
     evaluated(folder, examples)
-    certain, uncertain = read_examples(folder)
-    assert len(certain.positions) == len(uncertain.positions) == of_each
-    assert not set(certain.positions) & set(uncertain.positions)
-    assert (figures.create("certain-images").draw(folder) is None) == (of_each == 0)
-    folder.write_arrays("predictions.npz", {"example-images": np.arange(3)})
-    with pytest.raises(DataError, match=r"predictions\.npz is corrupt"):
-        figures.create("certain-images").draw(folder)
+    drawn = certain_images(folder)
+    assert (len(drawn.axes) if drawn else 0) == shown
 
 
 def clients(count: int, number: int, **more: float) -> list[dict[str, Any]]:

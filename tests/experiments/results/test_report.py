@@ -49,6 +49,10 @@ def test_the_report_is_one_page_with_every_figure(tmp_path):
     page = run_report(run)
     drawn = set(re.findall(r'<figure id="([^"]+)"', page))
     assert drawn == set(figures.names()) - {"predicted-numbers"}  # those of regressions
+    assert "Of the data, this page shows names of classes and clients, counts and scores" in page
+    with_images = run_report(run, images=True)
+    assert set(re.findall(r'<figure id="([^"]+)"', with_images)) == {*drawn, "test-images"}
+    assert "Of the data, this page shows test images" in with_images
     assert not re.findall(r"""(?:src|href)=["'](?!#|data:)""", page), "it loads nothing"
     assert CONFIG["partition"] in page
     [meaning] = set(re.findall(r'<abbr title="([^"]+)">expected-calibration-error</abbr>', page))
@@ -139,13 +143,16 @@ def test_a_report_says_how_far_numbers_are_known(tmp_path):
             assert said == pytest.approx(np.std(means), rel=0.25)
 
 
+NOBODYS = {"class_counts": [], "sha256": "12"}
+
+
 @pytest.mark.parametrize("column", ["clinic", "client"])
 def test_a_report_says_when_on_how_much_data_and_has_a_line_a_site(tmp_path, column):
     times = {"started": "2026-05-01T12:00:00+00:00", "ended": "2026-05-02T13:00:05+00:00"}
     folder = RunFolder.create(tmp_path, "run", {**CONFIG, "site-column": column}, times)
-    held = {"class_counts": [], "num_examples": [900, 152], "names": ["Basel", "Genf"]}
+    held = {**NOBODYS, "num_examples": [900, 152], "names": ["Basel", "Genf"]}
     folder.write_json("run.json:partition", held)
-    folder.write_json("run.json:clients", {"1": {"test-examples": 7, "global-accuracy": 0.25}})
+    folder.write_json("run.json:clients", {"1": {"test-examples": 7, "global-accuracy": 2 / 7}})
     answers = dict.fromkeys(("targets", "means", "variances"), np.ones((1, 20)))
     folder.write_arrays("predictions.npz", {**answers, "targets": np.zeros(20)})
     folder.write_metrics({"accuracy": 1.0})
@@ -158,16 +165,33 @@ def test_a_report_says_when_on_how_much_data_and_has_a_line_a_site(tmp_path, col
         ("1,052", "training"),
         ("20", "test"),
     ]
+    assert f"2 sites by {column}, own data" in page
     assert "2026-05-01 12:00:00 UTC" in page
     assert "1 day, 1:00:05" in page
     table = page[page.index("<caption>By ") :]
-    assert re.findall(r"<th\b[^>]*>([^<]*)", table)[0] == column
     cells = [re.findall(r"<td[^>]*>([^<]*)", row) for row in table.split("<tr>")[2:4]]
-    lost = "rounds 1 and 2: failed"
-    assert cells[0][:6] == ["Basel", "0", "900", "–", "–", lost]
-    assert cells[1][:6] == ["Genf", "1", "152", "7", "2", "–"]
-    assert "0.250" in cells[1]
+    assert cells[0] == ["Basel", "900", "–", "–", "0", "rounds 1 and 2: failed"]
+    low, high = map(three_digits, binomtest(2, 7).proportion_ci(method="wilson"))
+    assert cells[1] == ["Genf", "152", "7", f"{three_digits(2 / 7)} ({low} to {high})", "2", "–"]
     assert "rounds 1 and 2 without Basel (failed)" in page[: page.index("<h2>")]
+    assert "conflation" in page
+    assert "dirichlet" not in page
+
+
+def test_nodes_with_data_of_their_own_are_no_partition(tmp_path):
+    folder = RunFolder.create(tmp_path, "run", {**CONFIG, "partition": "iid"}, {})
+    folder.write_json("run.json:data", {"test": "12"})
+    folder.write_json(
+        "run.json:partition", {**NOBODYS, "num_examples": [9, 152], "names": ["<b>", "Genf"]}
+    )
+    measured = {"client": 1, "test-accuracy": 0.5, "test-examples": 10}
+    folder.append_round({"round": 1, "seconds": 1.0, "per-client": [measured]})
+    folder.write_metrics({"accuracy": 1.0})
+    page = run_report(folder)
+    assert "2 sites, own data" in page
+    assert "iid" not in page
+    assert "few training examples: &lt;b&gt; (9)" in page
+    assert "0.500 (0.237 to 0.763)" in page
 
 
 def test_two_classes_have_sensitivity_specificity_and_an_auroc(tmp_path):

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bfl.data.images import as_type
+from bfl.data.images import Images, as_type
 from bfl.evaluation.metrics.expected_calibration_error import ExpectedCalibrationError
 from bfl.evaluation.metrics.scores import wilson_interval
+from bfl.evaluation.prediction.predictions import IntArray
 from bfl.evaluation.regression import LEVEL, SQUARED
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results import run_folder
 from bfl.experiments.results.figures import register_figure, style
 from bfl.experiments.results.figures.style import COLORS, FAINT, INK
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.results.summary import BY, METRICS, QUANTILES, Examples, read_examples
+from bfl.experiments.results.summary import BY, IMAGES, METRICS, POSITIONS, QUANTILES, auroc
 from bfl.texts import counted
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def confusion_matrix(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
     counts = np.zeros((predictions.classes, predictions.classes), np.int64)
     np.add.at(counts, (labels, predictions.predicted), 1)
     share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    names = style.names_of_classes(style.class_names(folder))
+    names = style.names_of_classes(folder.class_names())
     # Long names take their room beside the cells and below them.
     side = 2.2 + min(8.0, 0.42 * len(counts)) + 0.06 * max(map(len, names), default=0)
     size = max(side + 0.9, 4.6), max(side, 3.6)
@@ -123,11 +124,17 @@ def retention_curves(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
     numbers = folder.holds(run_folder.PREDICTED_NUMBERS)
     drawing = style.new_figure(7.2, 4.6)
     left, right = drawing.subplots(1, 2, sharex=True)
+    flat = set()
+    if folder.holds(run_folder.PREDICTED_CLASSES) and not folder.predictions()[0].epistemic.any():
+        flat = {"epistemic"}
     with folder.decoding(run_folder.RETENTION):
         fraction = np.asarray(content["fraction"], dtype=np.float64)
-        first = content["curves"][SQUARED if numbers else ACCURACY]
+        first, second = (
+            {by: curve for by, curve in content["curves"][metric].items() if by not in flat}
+            for metric in (SQUARED if numbers else ACCURACY, LIKELIHOOD)
+        )
         whole = _draw_retention(left, fraction, first)
-        _draw_retention(right, fraction, content["curves"][LIKELIHOOD])
+        _draw_retention(right, fraction, second)
     if numbers:
         predicted, targets = folder.predicted_numbers()
         errors = np.sort((predicted.mean - targets) ** 2)
@@ -160,7 +167,7 @@ def _draw_retention(axes: Axes, fraction: Any, curves: Mapping[str, Any]) -> flo
 
 
 @register_figure("uncertainty-of-errors", needs=run_folder.PREDICTED_CLASSES)
-def uncertainty_of_errors(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
+def uncertainty_of_errors(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
     """Uncertainties of right and of wrong predictions, by measure.
 
     The number in a panel is the area under the receiver operating characteristic: the probability
@@ -173,16 +180,18 @@ def uncertainty_of_errors(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
         probability).
     """
     from matplotlib.ticker import MaxNLocator
-    from sklearn.metrics import roc_auc_score
 
     predictions, labels = folder.predictions()
     wrong = predictions.predicted != labels
-    shown = [u for u in uncertainties.classes() if u.retention]
+    measured = {u.name: u().measure(predictions) for u in uncertainties.classes() if u.retention}
+    # A network of points has no epistemic part: a panel of zeros says nothing.
+    shown = {name: values for name, values in measured.items() if np.ptp(values) > 0.0}
+    if not shown:
+        return None
     drawing = style.new_figure(0.6 + 2.7 * len(shown), 3.4)
     panels = drawing.subplots(1, len(shown), squeeze=False)[0]
-    for axes, uncertainty in zip(panels, shown, strict=True):
-        values = uncertainty().measure(predictions)
-        edges = np.linspace(0.0, float(values.max()) if values.max() > 0 else 1.0, 25).tolist()
+    for axes, (name, values) in zip(panels, shown.items(), strict=True):
+        edges = np.linspace(0.0, float(values.max()), 25).tolist()
         for chosen, (what, color) in zip((~wrong, wrong), RIGHT_OR_WRONG, strict=True):
             count = int(chosen.sum())
             bars: dict[str, Any] = {"weights": np.full(count, 1.0 / max(count, 1))}
@@ -191,9 +200,9 @@ def uncertainty_of_errors(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
             axes.hist(values[chosen], histtype="step", label=f"{what} ({count:,})", **bars)
         title = "only errors" if wrong.any() else "no errors"
         if wrong.any() and not wrong.all():
-            title = f"AUROC {roc_auc_score(wrong, values):.3f}"
+            title = f"AUROC {auroc(wrong, values):.3f}"
         axes.set_title(title, loc="right")
-        axes.set_xlabel(uncertainty.name.replace("-", " "))
+        axes.set_xlabel(name.replace("-", " "))
         axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
         style.percent_axis(axes.yaxis)
         axes.set_ylabel("right, or wrong, predictions (%)")
@@ -302,54 +311,57 @@ def predicted_numbers(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
     return drawing, f"Predicted numbers · RMSE {error:.4g}, {examples}"
 
 
-@register_figure("certain-images", needs=run_folder.EXAMPLES)
-def certain_images(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
-    """Test images with the lowest and with the highest predictive entropy, with their classes.
+def read_examples(folder: RunFolder) -> tuple[IntArray, Images]:
+    """Return the positions of some test images (n,), by rising uncertainty, and these images."""
+    with folder.reading_arrays(run_folder.PREDICTIONS) as held:
+        found = held.checked([POSITIONS, IMAGES, "labels"], rows=POSITIONS)
+        places, images = found[POSITIONS], found[IMAGES]
+        if (
+            images.ndim != 4
+            or places.dtype.kind != "i"
+            or places.max(initial=0) >= len(found["labels"])
+        ):
+            raise ValueError("the arrays do not go together")
+    return places, images
 
-    Wrong predictions have another colour. Certain errors deserve attention; the uncertain images
-    show what is hard for the model.
+
+def certain_images(folder: RunFolder) -> MatplotlibFigure | None:
+    """Draw test images with the lowest and with the highest predictive entropy; None without any.
+
+    This is no figure of every run: it shows data, and a report has it on request alone.
 
     Reference:
-        Fischer et al. (2024), Eq. 8 (the uncertainty); Filos et al. (2019), Fig. 4 (images by
-        their uncertainty).
+        Filos et al. (2019), Fig. 4 (images by their uncertainty).
     """
-    certain, uncertain = read_examples(folder)
-    if not len(certain.positions):
+    if not folder.holds(f"{run_folder.PREDICTIONS}:{IMAGES}"):
         return None
-    names = style.names_of_classes(style.class_names(folder), longest=10)
-    drawing = style.new_figure(max(4.5, 1.05 * len(certain.positions) + 0.6), 3.8)
-    upper, lower = drawing.subplots(2, 1)
-    _draw_images(upper, certain, names, "most certain")
-    _draw_images(lower, uncertain, names, "least certain")
-    lower.set_xlabel(f"predicted class (true class), {BY.replace('-', ' ')}")
-    return drawing, "Most and least certain predictions of test images"
-
-
-def _draw_images(axes: Axes, examples: Examples, names: Sequence[str], label: str) -> None:
-    height, width, channels = examples.images.shape[1:]
-    gap = 0.12  # as a share of an image's width
-    for place, image in enumerate(examples.images):
-        shown = as_type(image, np.dtype(np.uint8)) if channels == 3 else image[..., 0]
-        left = place * (1.0 + gap)
-        extent = (left, left + 1.0, 0.0, height / width)
-        axes.imshow(shown, "gray", vmin=0, vmax=255, extent=extent, interpolation="nearest")
-    right = len(examples.positions) * (1.0 + gap)
-    captions = [
-        "{}\n({})\n{:.3g}".format(
-            *(names[c] if c < len(names) else c for c in (predicted, true)), uncertainty
-        )
-        for predicted, true, uncertainty in zip(
-            examples.predicted, examples.labels, examples.uncertainty, strict=True
-        )
-    ]
-    axes.set_xticks(np.arange(len(captions)) * (1.0 + gap) + 0.5, captions, fontsize=7.0)
-    hits = examples.predicted == examples.labels
-    for tick, hit in zip(axes.get_xticklabels(), hits, strict=True):
-        tick.set_color(INK if hit else COLORS[1])
-    axes.set(xlim=(-gap, right), ylim=(0.0, height / width), yticks=[], ylabel=label)
-    axes.grid(visible=False)
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
+    places, images = read_examples(folder)
+    predictions, labels = folder.predictions()
+    ranks = uncertainties.create(BY).measure(predictions)
+    names = style.names_of_classes(folder.class_names(), longest=10)
+    names = names or list(map(str, range(predictions.classes)))
+    half = len(places) // 2
+    if not half:
+        return None
+    with style.styled():
+        drawing = style.new_figure(max(4.5, 1.05 * half + 0.6), 4.2)
+        panels = drawing.subplots(2, half, squeeze=False)
+        for axes, place, image in zip(panels.ravel(), places, images, strict=False):
+            shown = as_type(image, np.dtype(np.uint8)) if image.shape[-1] == 3 else image[..., 0]
+            axes.imshow(shown, "gray", vmin=0, vmax=255, interpolation="nearest")
+            predicted, true = predictions.predicted[place], labels[place]
+            axes.set_xlabel(
+                f"{names[predicted]}\n({names[true]})\n{ranks[place]:.3g}",
+                fontsize=7.0,
+                color=INK if predicted == true else COLORS[1],
+            )
+            axes.set(xticks=[], yticks=[])
+            axes.grid(visible=False)
+        for axes, which in zip(panels[:, 0], ("most certain", "least certain"), strict=True):
+            axes.set_ylabel(which)
+        drawing.supxlabel(f"predicted class (true class), {BY.replace('-', ' ')}", fontsize=8.0)
+        drawing.draw_without_rendering()
+    return drawing
 
 
 @register_figure("foreign-images", needs=run_folder.FOREIGN)

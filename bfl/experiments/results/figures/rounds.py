@@ -205,7 +205,8 @@ def client_curves(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
         et al. (2023), Figs. 5 to 7 (the accuracies of each client's models).
     """
     rounds, clients, measured = measured_by_clients(folder)
-    drawn = [name for name in PANELS if not np.isnan(measured[name]).all()]
+    # Of networks of points the divergence is zero: a flat panel says nothing.
+    drawn = [name for name in PANELS if np.nan_to_num(measured[name]).any()]
     if not drawn:
         return None
     columns = min(2, len(drawn))
@@ -215,7 +216,7 @@ def client_curves(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
     for axes in grid[len(drawn) :]:
         axes.remove()
     panels = grid[: len(drawn)]
-    named = style.names_of_classes(style.client_names(folder))
+    named = style.names_of_classes(folder.client_names())
     for axes, name in zip(panels, drawn, strict=True):
         _draw_clients(axes, rounds, clients, measured[name], named)
         standardised = name == TRAIN_LIKELIHOOD and folder.holds(run_folder.PREDICTED_NUMBERS)
@@ -304,8 +305,8 @@ def partition_by_class(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None
     drawing, axes, image = style.draw_counts(size, counts, counts, most=240)
     axes.set(xlabel=what, ylabel="client", aspect="auto")
     for axis, names, count in (
-        (axes.xaxis, style.class_names(folder), classes),
-        (axes.yaxis, style.client_names(folder), clients),
+        (axes.xaxis, folder.class_names(), classes),
+        (axes.yaxis, folder.client_names(), clients),
     ):
         style.name_ticks(axis, style.names_of_classes(names or list(map(str, range(count)))), count)
     drawing.colorbar(image, label="training examples")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.experiments.results.run_folder import NETWORK, PARTITION, RunFolder
+from bfl.experiments.results.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -108,19 +108,6 @@ def png(figure: MatplotlibFigure) -> bytes:
 # Titles and names --------------------------------------------------------------------------------
 
 
-def class_names(folder: RunFolder) -> tuple[str, ...]:
-    """Return the names of a run's classes; empty if the run has not recorded them."""
-    content = folder.read_json(NETWORK, {"class-names": ()})
-    with folder.decoding(NETWORK):
-        return tuple(str(name) for name in content["class-names"])
-
-
-def client_names(folder: RunFolder) -> tuple[str, ...]:
-    """Return the names of a run's clients, such as their sites; empty if they have none."""
-    with folder.decoding(PARTITION):
-        return tuple(map(str, folder.read_json(PARTITION, {}).get("names", ())))
-
-
 def run_title(config: Mapping[str, Any]) -> str:
     """Return the main choices of a run: data, network, clients and seed; rule and partition.
 
@@ -148,7 +135,10 @@ def run_title(config: Mapping[str, Any]) -> str:
 
 def set_title(figure: MatplotlibFigure, what: str, folder: RunFolder) -> None:
     """Set a figure's title: its subject and the run."""
-    title = "\n".join(filter(None, (what, run_title(folder.config({})))))
+    config = folder.config({})
+    if folder.nodes_have_data:
+        config.pop("partition", None)
+    title = "\n".join(filter(None, (what, run_title(config))))
     figure.suptitle(wrapped(title, figure.get_figwidth()))
 
 
@@ -221,7 +211,7 @@ def name_ticks(axis: Axis, names: Sequence[str], count: int) -> None:
         whole_numbers(axis)
         return
     axis.set_ticks(range(count), names)
-    if axis is axis.axes.xaxis and max(map(len, names)) > 2:
+    if axis is axis.axes.xaxis and max(map(len, names)) * count > 30:
         for label in axis.get_ticklabels():
             label.set(rotation=45, ha="right", rotation_mode="anchor")
 
