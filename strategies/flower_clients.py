@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from bfl import errors, randomness
+from bfl import errors
 from bfl.deployment.client_list import client_name
 from bfl.federation import wire
-from bfl.federation.client_metrics import neutralized
+from bfl.federation.client_metrics import CONTINUED, neutralized
 from strategies.messaging import NO_REPLY_FOR, UsableReplies, exchange_with_retries, in_order
-from strategies.round import TrainingRequest, mean_metrics
+from strategies.round import TrainingRequest
 from strategies.server_state import Round
-from strategies.updates import (
-    ClientUpdate,
-    Plausibility,
-    RefusedUpdateError,
-    read_evaluation,
-    read_update,
-)
+from strategies.updates import ClientUpdate, RefusedUpdateError, judge_updates, read_update
 
 if TYPE_CHECKING:
     from bfl.configuration import Configuration
     from strategies.federation import Federation
     from strategies.run_support import ClientOptions, RunSupport
-
-Warn = Callable[[str, int, str], None]
-"""Takes the round in words, the partition and the reason when a client has failed or is refused."""
 
 STOPPED_ANSWERING, FAILED, REFUSED = "stopped answering", "failed", "update refused"
 """Reasons for which a round is made without a client, in its record."""
@@ -51,7 +42,6 @@ class FlowerClients:
             assigned, or that a node has declared before the first round.
         more: Values of a ServerApp's own, for its own clients, sent from now on.
         usable: What has become of the last round's replies so far.
-        suspicion: Whose values were far from all others' in the last round that is complete.
     """
 
     def __init__(
@@ -63,7 +53,6 @@ class FlowerClients:
         configuration: Configuration | None,
         *,
         silence: float,
-        warn: Warn,
     ) -> None:
         self.grid, self.federation = grid, federation
         self.options, self.silence = options, silence
@@ -72,8 +61,8 @@ class FlowerClients:
         )
         self.more = ConfigRecord()
         self.usable = UsableReplies(1)
-        self.suspicion: Mapping[int, str] = {}
-        self._run, self._warn = run, warn
+        self._run = run
+        self._texts_shown: set[str] = set()
         self._texts = {paths: options.configuration_text(paths=paths) for paths in (False, True)}
         self._likelihood_examples = 0
         if configuration and configuration.inference.counts_all_examples:
@@ -98,7 +87,6 @@ class FlowerClients:
         return [
             self.message(client, content, request.message_type, request.server_round)
             for client, content in self.contents(request).items()
-            if client not in request.implausible
         ]
 
     def refresh(self, name: str) -> None:
@@ -127,87 +115,60 @@ class FlowerClients:
         ``usable`` as it comes.
 
         Raises:
-            ImplausibleUpdatesError: Some that were yielded turn out to be implausible.
-            RunError: Fewer clients than ``min-clients`` have sent a usable update; a LostStateError
-                where so many have lost what they kept that it will stay so.
+            RunError: Fewer clients than ``min-clients`` have sent a usable update, or some that
+                were yielded turn out to be implausible.
         """
         usable, selected = self.usable, request.partition_ids
-        for partition_id, problem in sorted(request.implausible.items()):
+
+        def refuse(partition_id: int, problem: str) -> None:
+            usable.found -= 1
             self._refuse(request, partition_id, problem)
-        self._show(request)
+
         updates = in_order(
             replies, selected, self.federation.partition_of, partial(self._read_update, request)
         )
-        if request.of_sums:
-            yield from updates
-        else:
-            judge = Plausibility(
-                request.state.posterior,
-                request.broadcast,
-                partial(self._refuse, request, was_usable=True),
-            )
-            yield from judge.judged(updates)
-            suspicion = judge.suspicion()
+        if not request.of_sums:
+            updates = judge_updates(updates, request.state.posterior, request.broadcast, refuse)
+        yield from updates
         if not usable.enough:
-            # Whether those that are left could do without the ones that cannot come back.
-            stays = len(selected) - len(usable.lost) < usable.needed
-            before = "".join(
-                f"; in the round before client {client} sent {what}"
-                for client, what in self.suspicion.items()
-            )
-            raise (errors.LostStateError if stays else errors.RunError)(
+            raise errors.RunError(
                 f"{request.name}: {usable.found} of {len(selected)} clients have sent a usable "
-                f"posterior, and min-clients asks for {usable.needed}{before}"
+                f"posterior, and min-clients asks for {usable.needed}"
             )
-        self.suspicion = {} if request.of_sums else suspicion
 
     def _read_update(
         self, request: TrainingRequest, reply: Message, partition_id: int
     ) -> ClientUpdate | None:
-        update, usable = None, self.usable
         if reply.has_error():
-            if reply.error.code == wire.RUN_CANNOT_GO_ON:
-                usable.lost.add(partition_id)
-            usable.failed += 1
             silent = NO_REPLY_FOR in str(reply.error.reason)
-            usable.left_out[partition_id] = STOPPED_ANSWERING if silent else FAILED
+            self.usable.left_out[partition_id] = STOPPED_ANSWERING if silent else FAILED
             self.warn(request.name, partition_id, f"failed: {reply.error.reason}")
-        else:
-            exchange = request.method.exchange
-            try:
-                update = read_update(
-                    reply,
-                    partition_id,
-                    request.expected,
-                    manifest=None if request.of_sums else self._run.manifest,
-                    num_examples=self.num_examples.get(partition_id),
-                    most_examples=self.options.max_examples,
-                    declared=request.declared,
-                    unpack=exchange.unpack if exchange.packs and not request.of_sums else None,
-                )
-                if problem := request.find_problem(update):
-                    raise RefusedUpdateError(problem)
-                usable.found += 1
-            except RefusedUpdateError as error:
-                update = None
-                self._refuse(request, partition_id, str(error))
-        if update and update.impossible:
+            return None
+        exchange = request.method.exchange
+        try:
+            update = read_update(
+                reply,
+                partition_id,
+                request.expected,
+                manifest=None if request.of_sums else self._run.manifest,
+                num_examples=self.num_examples.get(partition_id),
+                most_examples=self.options.max_examples,
+                declared=request.declared,
+                unpack=exchange.unpack if exchange.packs and not request.of_sums else None,
+            )
+            if problem := request.find_problem(update):
+                raise RefusedUpdateError(problem)
+        except RefusedUpdateError as error:
+            self._refuse(request, partition_id, str(error))
+            return None
+        self.usable.found += 1
+        if update.impossible:
             numbers = ", ".join(f"{name} {value:g}" for name, value in update.impossible.items())
             text = f"says what cannot be, left out of means: {numbers}"
             self.warn(request.name, partition_id, text)
-        self._show(request)
         return update
 
-    def _show(self, request: TrainingRequest) -> None:
-        if self._run.shows_replies and not request.of_sums:
-            selected = len(request.partition_ids) - len(request.implausible)
-            self._run.show_replies(selected, self.usable.counts)
-
-    def _refuse(
-        self, request: TrainingRequest, partition_id: int, problem: str, *, was_usable: bool = False
-    ) -> None:
-        self.usable.found -= was_usable
-        self.usable.refused += 1
+    def _refuse(self, request: TrainingRequest, partition_id: int, problem: str) -> None:
         self.usable.left_out[partition_id] = REFUSED
         self.warn(request.name, partition_id, f"update refused: {problem}")
 
@@ -226,40 +187,17 @@ class FlowerClients:
             "failures": len(left_out) - refused,
             "refused": refused,
         }
-        metrics = {**counts, **pooled.metrics}
-        return replace(pooled, metrics=metrics, left_out=left_out, suspicion=self.suspicion)
+        return replace(pooled, metrics={**counts, **pooled.metrics}, left_out=left_out)
 
     def warn(self, name: str, client: int, text: str) -> None:
-        """Warn of what is wrong with a client in a round of that name."""
-        listed = client_name(self.federation.nodes[client])
-        self._warn(f"{name}, {listed}" if listed else name, client, neutralized(text))
-
-    def evaluation_messages(
-        self, server_round: int, arrays: ArrayRecord, share: float, seed: int
-    ) -> list[Message]:
-        """Return messages that ask a share of the clients, at least one, to evaluate arrays."""
-        drawn = randomness.generator(seed, "evaluate", server_round)
-        count = min(self.size, max(1, round(share * self.size)))
-        messages = []
-        for client in sorted(int(i) for i in drawn.choice(self.size, size=count, replace=False)):
-            content = wire.train_content(arrays, self._task(server_round, client), self.more)
-            messages.append(self.message(client, content, MessageType.EVALUATE, server_round))
-        return messages
-
-    def evaluation_means(self, server_round: int, replies: Iterable[Message]) -> dict[str, float]:
-        """Return the metrics of clients that have evaluated, averaged with their examples."""
-        name = f"round {server_round}"
-        found: dict[int, tuple[int, dict[str, float]]] = {}
-        for reply in replies:
-            client = self.federation.partition_of(reply.metadata.src_node_id)
-            if reply.has_error():
-                self.warn(name, client, f"evaluation failed: {reply.error.reason}")
-                continue
-            try:
-                found[client] = read_evaluation(reply, self.options.max_examples)
-            except RefusedUpdateError as error:
-                self.warn(name, client, f"evaluation refused: {error}")
-        return mean_metrics([found[client] for client in sorted(found)])
+        """Warn of what is wrong with a client in a round of that name: in full the first time."""
+        shown = text = neutralized(text)
+        if text in self._texts_shown:
+            shown = f"{text.strip().splitlines()[-1].removeprefix(CONTINUED)} (as before)"
+        self._texts_shown.add(text)
+        if listed := client_name(self.federation.nodes[client]):
+            name = f"{name}, {listed}"
+        self._run.warn(f"{name}, client {client}: {shown}")
 
     def configuration_text(self, partition_id: int) -> str:
         """Return the run's configuration as a client is sent it."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from flwr.app import DEFAULT_TTL, ArrayRecord, Error, Message
+from flwr.app import DEFAULT_TTL, Error, Message
 from flwr.serverapp import Grid
 
 from bfl.activity import detail
@@ -31,27 +31,17 @@ class UsableReplies:
     Whoever takes replies counts each before it takes the next.
 
     Attributes:
-        failed: How many clients have failed for good.
         left_out: Why the round is made without a client, by partition id.
-        lost: Clients that have lost what they kept, and cannot go on.
     """
 
     needed: int
     found: int = 0
-    failed: int = 0
-    refused: int = 0
     left_out: dict[int, str] = field(default_factory=dict)
-    lost: set[int] = field(default_factory=set)
 
     @property
     def enough(self) -> bool:
         """True if nobody needs to be asked again."""
         return self.found >= self.needed
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """The counts under the names of a round's record."""
-        return {"clients": self.found, "failures": self.failed, "refused": self.refused}
 
 
 def exchange_with_retries(
@@ -77,42 +67,33 @@ def exchange_with_retries(
     """
     unanswered = {message.metadata.dst_node_id: message for message in messages}
     for attempt in range(retries + 1):
-        is_retry, is_last = attempt > 0, attempt == retries
         failed: dict[int, Message] = {}
-        to_send = [_copy(message) if is_retry else message for message in unanswered.values()]
-        for reply in exchange(grid, to_send, silence):
-            node = reply.metadata.src_node_id
+        for reply in exchange(grid, list(unanswered.values()), silence):
             if reply.has_error():
-                failed[node] = reply
+                failed[reply.metadata.src_node_id] = reply
             else:
-                del unanswered[node]
+                del unanswered[reply.metadata.src_node_id]
                 yield reply
-            if is_last or usable.enough:
-                yield from _give_up(failed, unanswered)
+            while failed and (attempt == retries or usable.enough):
+                node = next(iter(failed))
+                del unanswered[node]
+                yield failed.pop(node)
         for node, message in unanswered.items():
             reason = f"{NO_REPLY_FOR} {silence:g} s (client-timeout)"
             failed.setdefault(node, _failure(message, reason))
-        if is_last or usable.enough:
-            yield from _give_up(failed, unanswered)
+        if attempt == retries or usable.enough:
+            yield from failed.values()
             return
         for node, reply in failed.items():
             report(node, str(reply.error.reason))
+            sent = unanswered[node].metadata  # Flower gives each message one id and one life
+            unanswered[node] = Message(
+                unanswered[node].content, node, sent.message_type, group_id=sent.group_id
+            )
 
 
-def _give_up(failed: dict[int, Message], unanswered: dict[int, Message]) -> Iterator[Message]:
-    for node in list(failed):
-        del unanswered[node]
-        yield failed.pop(node)
-
-
-def _copy(message: Message) -> Message:
-    """Return a message like one that was sent: Flower gives each message one id and one life."""
-    sent = message.metadata
-    return Message(message.content, sent.dst_node_id, sent.message_type, group_id=sent.group_id)
-
-
-def _failure(message: Message, reason: str, code: int = NO_REPLY) -> Message:
-    return Message(Error(code=code, reason=reason), reply_to=message)
+def _failure(message: Message, reason: str) -> Message:
+    return Message(Error(code=NO_REPLY, reason=neutralized(reason)), reply_to=message)
 
 
 def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterator[Message]:
@@ -192,7 +173,11 @@ class Outstanding:
             message.metadata.ttl = DEFAULT_TTL + silence * len(messages)
         self._last_reply = time.monotonic()
         self._patience = silence or math.inf
-        self._most_bytes = max(self._most_bytes, ALLOWANCE + TIMES * _most_array_bytes(messages))
+        largest = max(
+            sum(record.count_bytes() for record in message.content.array_records.values())
+            for message in messages
+        )
+        self._most_bytes = max(self._most_bytes, ALLOWANCE + TIMES * largest)
         taken = set(filter(None, self._grid.push_messages(messages)))
         refused = []
         for message in messages:
@@ -224,13 +209,12 @@ class Outstanding:
                 continue
             node = message.metadata.dst_node_id
             if isinstance(reply, UnusableReplyError):
-                replies.append(_failure(message, neutralized(f"node {node}: {reply}")))
+                replies.append(_failure(message, f"node {node}: {reply}"))
             elif reply.has_error():
-                code, reason = reply.error.code, neutralized(str(reply.error.reason))
                 # A node of a deployment has no such power: it fails, and the others go on.
-                if code == RUN_CANNOT_GO_ON and is_simulation(self._grid):
-                    raise LostStateError(reason)
-                replies.append(_failure(message, reason, code))
+                if reply.error.code == RUN_CANNOT_GO_ON and is_simulation(self._grid):
+                    raise LostStateError(neutralized(str(reply.error.reason)))
+                replies.append(_failure(message, str(reply.error.reason)))
             elif reply.metadata.src_node_id != node:
                 other = reply.metadata.src_node_id
                 replies.append(_failure(message, f"node {other} has answered in its place"))
@@ -250,19 +234,6 @@ class Outstanding:
             time.sleep(max(self._interval, min(pause, LONGEST_PAUSE)))
 
 
-def _most_array_bytes(messages: Sequence[Message]) -> int:
-    most, sizes = 0, dict[int, int]()  # clients are sent the same record, counted once
-    for message in messages:
-        total = 0
-        for record in message.content.values():
-            if isinstance(record, ArrayRecord):
-                if id(record) not in sizes:
-                    sizes[id(record)] = record.count_bytes()
-                total += sizes[id(record)]
-        most = max(most, total)
-    return most
-
-
 def name_nodes(replies: Iterable[Message], messages: Sequence[Message]) -> Iterator[Message]:
     """Yield replies that somebody else has collected, each from the node that was asked.
 
@@ -270,14 +241,13 @@ def name_nodes(replies: Iterable[Message], messages: Sequence[Message]) -> Itera
     the messages is left out.
     """
     nodes = {message.metadata.dst_node_id for message in messages}
+    asked = {message.metadata.message_id: message for message in messages}
     for reply in replies:
         if reply.metadata.src_node_id in nodes:
             yield reply
-        else:
-            for message in messages:
-                if message.metadata.message_id == reply.metadata.reply_to_message_id:
-                    found = reply.error.reason if reply.has_error() else "another node has answered"
-                    yield _failure(message, neutralized(str(found)))
+        elif message := asked.get(reply.metadata.reply_to_message_id):
+            reason = reply.error.reason if reply.has_error() else "another node has answered"
+            yield _failure(message, str(reason))
         del reply  # nobody holds it while the next is waited for
 
 

@@ -22,7 +22,7 @@ from bfl.engine.flower import log
 from bfl.federation.wire import posterior_to_arrays
 from strategies.messaging import name_nodes
 from strategies.method import GivenParts, Method
-from strategies.round import TrainingRequest, pool_round
+from strategies.round import TrainingRequest, pool_round, refine_round
 from strategies.run_support import ClientOptions, RunSupport
 from strategies.server_state import Round
 
@@ -54,8 +54,6 @@ class PosteriorPooling(GivenParts, Strategy):
         exchange: How clients' updates reach the pool.
         parts: Parts with a half on the server and one on clients, such as SCAFFOLD.
         scale_floor: The least standard deviation of a pooled posterior; 0: none.
-        fraction_evaluate: The share of the clients that evaluate the posterior after a round, with
-            their ``@app.evaluate``; 0: none.
         client_options: How many clients there are, what they are sent, and how long they are
             waited for.
         run: What an application around the Strategy lends it, such as the network's manifest and
@@ -65,8 +63,6 @@ class PosteriorPooling(GivenParts, Strategy):
         method: The parts, resolved.
         closed: What the closing has found, once ``start`` has ended; None for no closing.
         running: The federation, and where it stands, once it has begun.
-        implausible: By partition id, why a client's update made the pool of this round useless. The
-            round is pooled again without it.
 
     Source: Fischer et al. (2024), Algorithm 1.
     """
@@ -74,7 +70,6 @@ class PosteriorPooling(GivenParts, Strategy):
     rule_class: ClassVar[type[PoolingRule] | None] = None
     default_timeout: ClassVar[float] = 3600.0  # as Flower's
 
-    fraction_evaluate: float = 0.0
     seed: int = 0
     client_options: ClientOptions = field(default_factory=ClientOptions)
     run: RunSupport = field(default_factory=RunSupport)
@@ -88,8 +83,7 @@ class PosteriorPooling(GivenParts, Strategy):
         self.closed: Known | None = None
         self.running: RunningFederation | None = None
         self.request: TrainingRequest | None = None
-        self.pooled: Round | None = None
-        self.implausible: dict[int, str] = {}
+        self.pooled: Round
         self._messages: Sequence[Message] = ()
 
     def _rule(self) -> PoolingRule | str:
@@ -133,7 +127,7 @@ class PosteriorPooling(GivenParts, Strategy):
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+    ) -> tuple[ArrayRecord, MetricRecord]:
         """Return the global posterior after a round, and what was measured in it.
 
         The replies may be in any order, while others may still be coming.
@@ -166,8 +160,6 @@ class PosteriorPooling(GivenParts, Strategy):
             raise errors.RunError(f"{request.name}, pooling: {error}") from error
         pooled = clients.add_counts(request, pooled)
         if not (method.refinement.idle and method.predictive.idle):
-            from strategies.refinement import refine_round
-
             pooled = refine_round(
                 request,
                 pooled,
@@ -178,27 +170,19 @@ class PosteriorPooling(GivenParts, Strategy):
             )
         running.state, self.pooled = pooled.state, pooled
         self.request, self._messages = None, ()
-        running.warnings.warn_of_weights(pooled, method.weighting.name)
         return posterior_to_arrays(pooled.posterior), MetricRecord(dict(pooled.metrics))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return messages to ``fraction_evaluate`` of the clients, at least one unless it is 0."""
-        if not self.fraction_evaluate or self.running is None:
-            return []
-        clients, share = self.running.clients, self.fraction_evaluate
-        clients.more = config
-        return clients.evaluation_messages(server_round, arrays, share, self.seed)
+        """Return nothing: what clients measure, they send with their updates."""
+        return []
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Return the clients' metrics, averaged with their numbers of examples; None for none."""
-        if self.running is None:
-            return None
-        means = self.running.clients.evaluation_means(server_round, replies)
-        return MetricRecord(dict(means)) if means else None
+        """Return None: nobody is asked to evaluate."""
+        return None
 
     def start(
         self,
@@ -225,7 +209,6 @@ class PosteriorPooling(GivenParts, Strategy):
             num_rounds,
             timeout,
             train_config or ConfigRecord(),
-            evaluate_config or ConfigRecord(),
             evaluate_fn,
             should_stop,
         )

@@ -1,28 +1,26 @@
 """One federated round on the server: what clients are asked, and what their updates lead to.
 
 ``pool_round`` is the round, in plain posteriors, arrays and numbers. Around it: ``start`` makes the
-rounds, and repeats one whose updates were implausible; ``flower_clients`` and ``messaging`` ask
-clients, and ask again; ``updates`` reads and compares what they send; ``refinement`` goes on from
-the pool. ``masked`` makes a round whose updates nobody sees; it ends as this one does, in
-``next_round``. docs/internals.md has the whole. The methods that are called here check what a part
-returns; docs/extending.md says which ones a new part defines, such as a weighting's ``gamma``.
+rounds; ``flower_clients`` and ``messaging`` ask clients, and ask again; ``updates`` reads and
+compares what they send; ``refine_round`` goes on from the pool. ``masked`` makes a round whose
+updates nobody sees; it ends as this one does, in ``next_round``. docs/internals.md has the whole;
+docs/extending.md says which methods of a part a round calls, such as a weighting's ``gamma``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from bfl import errors, randomness
 from bfl.aggregation import pooling
 from bfl.aggregation.pooling.core import Sums
 from bfl.aggregation.precision_spread import PrecisionSpread
 from bfl.aggregation.samplers import ClientModels
-from bfl.aggregation.server import Server, ServerRound
+from bfl.aggregation.server import RoundContext, Server, ServerRound
 from bfl.aggregation.server_optimizers import StepContext
 from bfl.aggregation.weightings import Weighting, describe_weights
 from bfl.federation import client_metrics as names
@@ -31,8 +29,11 @@ from bfl.federation.wire import TRAIN
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import with_scale_floor
 from strategies.method import Method
-from strategies.server_state import Round, ServerState, find_beyond_float32
+from strategies.server_state import Round, ServerState
 from strategies.updates import ClientUpdate
+
+if TYPE_CHECKING:
+    from bfl.learning.networks.parametrizations import Parametrization
 
 
 def pool_round(
@@ -62,7 +63,8 @@ def pool_round(
     clients: list[PooledClient] = []
     models: list[ClientUpdate] = []
     sums: Sums | None = None
-    extras = ExtrasSums(request.declared) if request.declared else None
+    extras: Any = {array.name: np.zeros(array.shape) for array in request.declared}
+    total_weight = 0.0
     spread = PrecisionSpread() if rule.by_precision else None
     if method.pool_noise and method.pool_noise.draws:
         # The noise is for the update as it is: rounded to float32 it could move the pool further.
@@ -77,8 +79,10 @@ def pool_round(
             sums.add(posterior, weight, generator)
         if spread:
             spread.add(posterior, weight)
-        if extras:
-            extras.add(update.extras, weight)
+        for array in request.declared:  # in float64; their memory does not grow with the clients
+            values = update.extras[array.name].astype(np.float64)
+            extras[array.name] += values if array.combined == "sum" else weight * values
+        total_weight += weight
         if method.needs_models:
             models.append(update)
         clients.append(PooledClient(client, update.num_examples, update.metrics, weight))
@@ -89,8 +93,10 @@ def pool_round(
     metrics = describe_weights([client.weight or 0.0 for client in clients])
     if spread:
         metrics |= spread.metrics(state.posterior, pooled.posterior)
-    combined = extras.combined() if extras else {}
-    finished = next_round(request, pooled, clients, metrics, combined, manifest)
+    for array in request.declared:
+        if array.combined == "mean":
+            extras[array.name] /= total_weight
+    finished = next_round(request, pooled, clients, metrics, extras, manifest)
     if not models:
         return finished
     return replace(
@@ -171,11 +177,10 @@ def next_round(
     method, state, number = request.method, request.state, request.server_round
     ids = [client.partition_id for client in clients]
     counts = Counts(len(request.partition_ids), len(ids), state.num_clients, number)
-    means = mean_metrics([(client.num_examples, client.metrics) for client in clients])
     measured = {
         names.NUM_EXAMPLES: sum(client.num_examples for client in clients),
         # The means stand in the clients' namespace; the total is the server's own.
-        **{names.recorded(name): mean for name, mean in means.items()},
+        **{names.recorded(name): mean for name, mean in mean_metrics(clients).items()},
         **pooled.diagnostics,
         **metrics,
     }
@@ -213,6 +218,45 @@ def next_round(
     return Round(following, {**measured, **at_floor}, client_entries(clients))
 
 
+def refine_round(
+    request: TrainingRequest,
+    pooled: Round,
+    *,
+    seed: int,
+    manifest: Manifest | None = None,
+    server: Server | None = None,
+    parametrization: Parametrization,
+) -> Round:
+    """Return a pooled round, refined, with the models that predict besides its posterior.
+
+    Args:
+        parametrization: The clients' network's, which may compute with other variances than a
+            posterior has.
+    """
+    method, used = request.method, parametrization.used_variance
+    context = RoundContext(
+        seed=seed,
+        server_round=request.server_round,
+        previous=request.state.posterior,
+        pooled=pooled.posterior,
+        sampler=method.sampler,
+        clients=pooled.models.computing_with(used) if pooled.models else None,
+        server=server,
+    )
+    try:
+        refined = method.refinement.refine(context)
+    except (errors.NotFiniteError, errors.PosteriorError) as error:
+        raise errors.RunError(
+            f"{request.name}, refinement '{method.refinement.name}': {error}; the clients' values, "
+            "or the refinement's own steps, are too large for the network"
+        ) from error
+    predictive = method.predictive.keep(context)
+    following = replace(pooled.state, posterior=refined.posterior, predictive=predictive)
+    following.check(manifest)
+    metrics = {**pooled.metrics, **refined.metrics}
+    return replace(pooled, state=following, metrics=metrics, models=None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingRequest:
     """Request to the clients of a round.
@@ -226,8 +270,6 @@ class TrainingRequest:
         message_type: Flower's type of what clients get, as ``bfl.federation.wire`` names them.
         broadcast: What they are sent besides the posterior.
         declared: What they have to send besides theirs.
-        implausible: Clients, by partition id, whose updates made an earlier attempt at this round
-            useless, and why; they are not asked again.
         of_sums: Whether sums over data are asked for, which travel as a posterior's points.
     """
 
@@ -242,7 +284,6 @@ class TrainingRequest:
     message_type: str = TRAIN
     broadcast: Arrays = field(default_factory=dict)
     declared: tuple[DeclaredArray, ...] = ()
-    implausible: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def server_round(self) -> int:
@@ -254,30 +295,12 @@ class TrainingRequest:
         method, state = self.method, self.state
         if problem := method.weighting.unreported(update.metrics):
             return problem
-        if method.pool_noise and (
-            problem := method.pool_noise.problem(update.posterior, state.posterior)
-        ):
-            return problem
-        if not update.extras:
-            return None
-        # Its arrays, taken in as if it were the only client, must not end the run.
-        counts = Counts(len(self.partition_ids), 1, state.num_clients, self.server_round)
-        alone = ExtrasSums(self.declared)
-        alone.add(update.extras, 1.0)
-        with np.errstate(over="ignore", invalid="ignore"):
-            states = method.update_server_states(state.parts, alone.combined(), counts)
-            problem = find_beyond_float32(states)
-            try:
-                if not problem:
-                    method.sent_extras(states, state.posterior)
-            except errors.RunError as error:
-                problem = str(error)
-        return f"with the arrays besides the posterior {problem}" if problem else None
+        if method.pool_noise:
+            return method.pool_noise.problem(update.posterior, state.posterior)
+        return None
 
 
-def round_request(
-    method: Method, state: ServerState, seed: int, implausible: Mapping[int, str]
-) -> TrainingRequest:
+def round_request(method: Method, state: ServerState, seed: int) -> TrainingRequest:
     """Return what the clients of the round after a state are asked, sampled by (seed, round)."""
     return TrainingRequest(
         method=method,
@@ -288,38 +311,7 @@ def round_request(
         name=f"round {state.server_round + 1}",
         broadcast=method.sent_extras(state.parts, state.posterior) if method.parts else {},
         declared=method.declared(state.posterior) if method.parts else (),
-        implausible=dict(implausible),
     )
-
-
-class ExtrasSums:
-    """Sums and means of arrays besides the posterior over the pooled clients, in float64.
-
-    The memory does not grow with the number of clients.
-    """
-
-    def __init__(self, declared: Sequence[DeclaredArray]) -> None:
-        self._declared = declared
-        self._sums: dict[str, npt.NDArray[np.float64]] = {
-            array.name: np.zeros(array.shape) for array in declared
-        }
-        self._weight = 0.0
-
-    def add(self, arrays: Arrays, weight: float) -> None:
-        """Add a client's arrays; ``weight`` is its own in the pooling, in the scale of all."""
-        self._weight += weight
-        for array in self._declared:
-            sent = arrays[array.name].astype(np.float64)
-            self._sums[array.name] += sent if array.combined == "sum" else weight * sent
-
-    def combined(self) -> dict[str, npt.NDArray[np.float64]]:
-        """Return the sum or the weighted mean of each array, by name."""
-        if self._weight <= 0 and any(array.combined != "sum" for array in self._declared):
-            raise ValueError("nothing to average: no client with a positive weight was added")
-        return {
-            array.name: self._sums[array.name] / (1 if array.combined == "sum" else self._weight)
-            for array in self._declared
-        }
 
 
 @dataclass(frozen=True)
@@ -340,11 +332,9 @@ class PooledClient:
 def client_entries(clients: Sequence[PooledClient]) -> list[dict[str, Any]]:
     """Return one entry for each client pooled, in the order of partition ids.
 
-    An entry has ``client``, the partition id; ``num-examples``; what the client has measured (the
-    negative log-likelihood per example and the divergence from the prior of its last epoch, in
-    nats, its seconds, and where it has test data of its own the accuracy of its posterior on them
-    and their number); and ``weight``, its share ω_k of all weights. Of clients whose updates nobody
-    sees it is the first two.
+    An entry has ``client``, the partition id; ``num-examples``; those of the client's measurements
+    of which a record keeps each; and ``weight``, its share ω_k of all weights. Of clients whose
+    updates nobody sees it is the first two.
     """
     entries: list[dict[str, Any]] = []
     for client in clients:
@@ -359,16 +349,13 @@ def client_entries(clients: Sequence[PooledClient]) -> list[dict[str, Any]]:
     return entries
 
 
-def mean_metrics(updates: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, float]:
+def mean_metrics(clients: Sequence[PooledClient]) -> dict[str, float]:
     """Return clients' metrics, each averaged with the numbers of examples of those that sent it."""
-    sent: dict[str, list[tuple[float, int]]] = {}
-    for num_examples, metrics in updates:
-        for name, value in metrics.items():
-            sent.setdefault(name, []).append((value, num_examples))
     means: dict[str, float] = {}
-    for name, pairs in sent.items():
-        values, weights = zip(*pairs, strict=True)
-        means[name] = float(np.average(values, weights=weights))
+    for name in dict.fromkeys(name for client in clients for name in client.metrics):
+        senders = [client for client in clients if name in client.metrics]
+        values = [client.metrics[name] for client in senders]
+        means[name] = float(np.average(values, weights=[each.num_examples for each in senders]))
     return means
 
 

@@ -78,11 +78,15 @@ class ServerState:
                 manifest.check(self.posterior)
         except PosteriorError as error:
             raise RunError(f"round {self.server_round}, after pooling: {error}") from error
-        named = {"server-optimizer": self.server_optimizer, **self.parts}
-        if problem := find_beyond_float32(named):
-            raise RunError(
-                f"round {self.server_round}: {problem}; clients may have sent too large ones"
-            )
+        for part, arrays in {"server-optimizer": self.server_optimizer, **self.parts}.items():
+            for name, array in arrays.items():
+                # In float32, whatever they are kept in.
+                largest = np.finfo(np.float32).max
+                if array.dtype.kind == "f" and not (np.abs(array) <= largest).all():
+                    raise RunError(
+                        f"round {self.server_round}: the state '{part}' holds values of '{name}' "
+                        "that are not finite in float32; clients may have sent too large ones"
+                    )
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return all but the round and the posterior as arrays by name."""
@@ -121,18 +125,6 @@ class ServerState:
         )
 
 
-def find_beyond_float32(states: Mapping[str, Arrays]) -> str | None:
-    """Return which array of which state cannot be sent to clients; None if all can."""
-    for state, arrays in states.items():
-        for name, array in arrays.items():
-            # In float32, whatever they are kept in.
-            if array.dtype.kind == "f" and not (np.abs(array) <= np.finfo(np.float32).max).all():
-                return (
-                    f"the state '{state}' holds values of '{name}' that are not finite in float32"
-                )
-    return None
-
-
 @dataclass(frozen=True)
 class Round:
     """A round that is over.
@@ -144,7 +136,6 @@ class Round:
         models: The clients' models, while the round is refined.
         left_out: One for each client that was selected and is not in the pool: ``client``, the
             partition id, its ``name`` and the ``reason``.
-        suspicion: By partition id, whose values were far from all others', and how far.
         seconds: How long training and pooling took.
     """
 
@@ -153,7 +144,6 @@ class Round:
     clients: Sequence[Mapping[str, Any]] = ()
     models: ClientModels | None = None
     left_out: Sequence[Mapping[str, Any]] = ()
-    suspicion: Mapping[int, str] = field(default_factory=dict)
     seconds: float = 0.0
 
     @property

@@ -1,7 +1,7 @@
 """A Strategy's own ``start``: what Flower's lacks.
 
-Replies are pooled as they come, nodes are asked again, a round is made again without updates that
-turn out to be implausible, runs go on, and clients add up for the closing.
+Replies are pooled as they come, nodes are asked again, runs go on, and clients add up for the
+closing.
 """
 
 from __future__ import annotations
@@ -25,12 +25,9 @@ from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
 from strategies.closing import CLOSING, close
 from strategies.federation import discover, number_nodes
 from strategies.flower_clients import FlowerClients
-from strategies.messaging import exchange
 from strategies.preflight import check_method
 from strategies.round import TrainingRequest, round_request
-from strategies.run_support import Warnings
 from strategies.server_state import ServerState
-from strategies.updates import ImplausibleUpdatesError
 
 if TYPE_CHECKING:
     from strategies.posterior_pooling import PosteriorPooling
@@ -43,7 +40,6 @@ def run_rounds(
     num_rounds: int,
     timeout: float,
     train_config: ConfigRecord,
-    evaluate_config: ConfigRecord,
     evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None,
     should_stop: Callable[[int, Result], bool] | None,
 ) -> Result:
@@ -52,53 +48,28 @@ def run_rounds(
     strategy.running = running = begin(strategy, grid, initial_arrays, timeout, num_rounds)
     clients, arrays = running.clients, posterior_to_arrays(running.state.posterior)
     result = Result(arrays=initial_arrays)
-    strategy.implausible = {}
     first = evaluate_fn(0, arrays) if evaluate_fn and not running.state.server_round else None
     if first is not None:
         result.evaluate_metrics_serverapp[0] = first
-    started = time.perf_counter()
     while (number := running.state.server_round + 1) <= num_rounds:
-        state_before, arrays_before = running.state, arrays
-        try:
-            replies: Iterable[Message] = ()
-            if masked:  # clients are asked while their sum is made
-                begin_round(strategy, number, arrays, train_config, grid)
-            else:
-                messages = list(strategy.configure_train(number, arrays, train_config, grid))
-                replies = clients.replies(f"round {number}", messages)
-            pooled_arrays, metrics = strategy.aggregate_train(number, replies)
-            seconds = time.perf_counter() - started
-            if pooled_arrays is not None and metrics is not None:
-                result.arrays = arrays = pooled_arrays
-                result.train_metrics_clientapp[number] = metrics
-
-            to_evaluate = list(strategy.configure_evaluate(number, arrays, evaluate_config, grid))
-            means = strategy.aggregate_evaluate(number, exchange(grid, to_evaluate, timeout))
-            if means is not None:
-                result.evaluate_metrics_clientapp[number] = means
-            evaluated = evaluate_fn(number, arrays) if evaluate_fn else None
-            if evaluated is not None:
-                result.evaluate_metrics_serverapp[number] = evaluated
-
-            is_last = False
-            if pooled := strategy.pooled:
-                model_metrics = run.evaluate_models(running.state)
-                measured = {**pooled.metrics, **(evaluated or {}), **model_metrics}
-                running.warnings.warn_of_numbers(number, measured)
-                is_last = run.end_round(replace(pooled, metrics=measured, seconds=seconds))
-        except ImplausibleUpdatesError as error:
-            # Again, without those who sent them. Without retries it is not told who sent the rest.
-            known = error.reasons.keys() <= strategy.implausible.keys()
-            if known or not strategy.client_options.round_retries:
-                raise
-            strategy.implausible |= error.reasons
-            clients.suspicion = {}
-            running.state, result.arrays, arrays = state_before, arrays_before, arrays_before
-            continue
-        strategy.implausible = {}
+        started = time.perf_counter()
+        replies: Iterable[Message] = ()
+        if masked:  # clients are asked while their sum is made
+            begin_round(strategy, number, arrays, train_config, grid)
+        else:
+            messages = list(strategy.configure_train(number, arrays, train_config, grid))
+            replies = clients.replies(f"round {number}", messages)
+        arrays, metrics = strategy.aggregate_train(number, replies)
+        seconds = time.perf_counter() - started
+        result.arrays, result.train_metrics_clientapp[number] = arrays, metrics
+        evaluated = evaluate_fn(number, arrays) if evaluate_fn else None
+        if evaluated is not None:
+            result.evaluate_metrics_serverapp[number] = evaluated
+        pooled, of_models = strategy.pooled, run.evaluate_models(running.state)
+        measured = {**pooled.metrics, **(evaluated or {}), **of_models}
+        is_last = run.end_round(replace(pooled, metrics=measured, seconds=seconds))
         if is_last or (should_stop and should_stop(number, result)):
             break
-        started = time.perf_counter()
     strategy.closed = close(
         strategy.method,
         running.state,
@@ -119,8 +90,8 @@ def begin_round(
     grid: Grid,
 ) -> tuple[TrainingRequest, RunningFederation]:
     """Begin a round with some arrays, of a new federation if it is no later one of the last."""
-    running, run, is_retry = strategy.running, strategy.run, bool(strategy.implausible)
-    if running is None or running.grid is not grid or server_round + is_retry <= running.last:
+    running, run = strategy.running, strategy.run
+    if running is None or running.grid is not grid or server_round <= running.last:
         running = begin(strategy, grid, arrays, strategy.default_timeout, server_round)
         if run.state and running.last != server_round - 1:
             raise ConfigurationError(
@@ -131,7 +102,7 @@ def begin_round(
     # A wrapper may have changed the arrays, or left out a round.
     posterior = initial_posterior(arrays, run.manifest)
     state = replace(running.state, server_round=server_round - 1, posterior=posterior)
-    request = round_request(strategy.method, state, strategy.seed, strategy.implausible)
+    request = round_request(strategy.method, state, strategy.seed)
     strategy.request, running.last, running.clients.more = request, server_round, config
     return request, running
 
@@ -149,7 +120,6 @@ class RunningFederation:
 
     grid: Grid
     clients: FlowerClients
-    warnings: Warnings
     state: ServerState
     last: int
     parametrization: Parametrization
@@ -182,25 +152,15 @@ def begin(
     if not (by_partition or options.clients or run.federation):
         text = "begins with the %d nodes that are there; ClientOptions(clients=…) waits for more"
         log(WARNING, text, nodes.size)
-    warnings = Warnings(run.warn)
-    clients = FlowerClients(
-        grid, nodes, options, run, configuration, silence=timeout, warn=warnings.warn_of_client
-    )
+    clients = FlowerClients(grid, nodes, options, run, configuration, silence=timeout)
     if secure_sums := method.exchange.secure_sums:
         from strategies.masked import check_masked
 
         rounds = range(1, max(num_rounds, 1) + 1)
         selected = {n: method.sampling.sample(strategy.seed, n, nodes.size) for n in rounds}
         check_masked(method, secure_sums, initial, configuration, clients, selected)
-    if not method.server_optimizer.idle and initial.point.size and not run.manifest:
-        run.warn(
-            f"server-optimizer '{method.server_optimizer.name}' moves all {initial.point.size} "
-            "point parameters, and could lead a moving variance of batch normalisation below 0: "
-            "this Strategy has no manifest, which would say what are moving statistics; give it as "
-            "run=RunSupport(manifest=…) (bfl.posteriors.Manifest) if the network has some"
-        )
     state = run.state or ServerState.first(
         initial, nodes.size, method.begin_server_states(initial, nodes.size)
     )
     parametrization = configuration.inference.parametrization if configuration else SOFTPLUS
-    return RunningFederation(grid, clients, warnings, state, state.server_round, parametrization)
+    return RunningFederation(grid, clients, state, state.server_round, parametrization)

@@ -102,7 +102,9 @@ def read_update(
     arrays = content.get(ARRAYS)
     if not isinstance(arrays, ArrayRecord):
         raise RefusedUpdateError(f"the reply has no record '{ARRAYS}' of arrays")
-    metrics = _metric_record(reply)
+    metrics = content.get(METRICS)
+    if not isinstance(metrics, MetricRecord):
+        raise RefusedUpdateError(f"the reply has no record '{METRICS}' of metrics")
     try:
         vectors = vectors_from_arrays(arrays)
         posterior = unpack(vectors, sent) if unpack else Posterior.of_vectors(vectors)
@@ -122,20 +124,6 @@ def read_update(
         if problem := extras_problem(extras, declared):
             raise RefusedUpdateError(f"besides the posterior it has {problem}")
     return ClientUpdate(partition_id, posterior, count, measured, extras, impossible)
-
-
-def read_evaluation(reply: Message, most_examples: int) -> tuple[int, dict[str, float]]:
-    """Return the number of examples and the metrics of a client that has evaluated."""
-    metrics = _metric_record(reply)
-    num_examples = _num_examples(metrics.get(NUM_EXAMPLES), None, most_examples)
-    return num_examples, _split_metrics(metrics)[0]
-
-
-def _metric_record(reply: Message) -> MetricRecord:
-    metrics = reply.content.get(METRICS)
-    if not isinstance(metrics, MetricRecord):
-        raise RefusedUpdateError(f"the reply has no record '{METRICS}' of metrics")
-    return metrics
 
 
 def _check_posterior(posterior: Posterior, sent: Posterior, manifest: Manifest | None) -> None:
@@ -200,11 +188,6 @@ REACH = 100.0
 GREATEST_VALUE = 1e15
 """The greatest value of anything: in float32 a network's squares and products overflow beyond."""
 
-SUSPICIOUS = 10.0
-"""Ratio to the middle client's greatest value from which a sender of a useless pool is named.
-
-Of a change it is ten times as much: clients make unequal numbers of steps."""
-
 JUDGED_TOGETHER = 3
 """Updates that are held until as many have come: with one hostile client, the middle is honest."""
 
@@ -214,96 +197,62 @@ CHANGES = (MEANS_CHANGE, POINTS_CHANGE)
 BLOCK = 1 << 20
 
 
-class ImplausibleUpdatesError(RunError):
-    """Updates that were pooled turned out to be implausible: the round is made again without.
+def judge_updates(
+    updates: Iterable[ClientUpdate],
+    sent: Posterior,
+    broadcast: Arrays,
+    refuse: Callable[[int, str], None],
+) -> Iterator[ClientUpdate]:
+    """Yield the plausible ones of a round's updates, in their order; see the module.
 
-    Attributes:
-        reasons: What is wrong with each, by its client's partition id.
-    """
-
-    def __init__(self, reasons: Mapping[int, str]) -> None:
-        super().__init__(
-            "; ".join(f"the update of client {client}: {why}" for client, why in reasons.items())
-        )
-        self.reasons = reasons
-
-
-class Plausibility:
-    """Judges the updates of one round, see the module.
+    The first few are held until they can be judged by one another; each later one is judged by all
+    that have come so far. When all have come, those that were passed on are judged again.
 
     Args:
         sent: What clients were sent: its greatest values are those of any honest beginning.
         broadcast: What they were sent besides.
         refuse: Takes the partition id and the reason where an update is refused.
+
+    Raises:
+        RunError: One that was passed on is not plausible after all.
     """
+    beside = max((_greatest(array) for array in broadcast.values()), default=0.0)
+    greatest_sent = _greatest_sent(sent)
+    measured: dict[int, dict[str, float]] = {}
+    passed: list[int] = []
+    waiting: deque[ClientUpdate] = deque()
 
-    def __init__(
-        self, sent: Posterior, broadcast: Arrays, refuse: Callable[[int, str], None]
-    ) -> None:
-        self._start, self._sent = sent, _greatest_sent(sent)
-        self._beside = max((_greatest(array) for array in broadcast.values()), default=0.0)
-        self._refuse = refuse
-        self._measured: dict[int, dict[str, float]] = {}
-        self._passed: list[int] = []
-
-    def judged(self, updates: Iterable[ClientUpdate]) -> Iterator[ClientUpdate]:
-        """Yield the plausible ones of updates, in their order.
-
-        The first few are held until they can be judged by one another; each later one is judged by
-        all that have come so far. When all have come, those that were passed on are judged again.
-
-        Raises:
-            ImplausibleUpdatesError: One that was passed on is not plausible after all.
-        """
-        waiting: deque[ClientUpdate] = deque()
-        for update in chain(updates, [None]):
-            if update is not None:
-                greatest = _measure(update.posterior, update.extras, self._start)
-                self._measured[update.partition_id] = greatest
-                waiting.append(update)
-            all_have_come = update is None
-            del update  # nobody holds it here while the next is waited for
-            while waiting and (all_have_come or len(self._measured) >= JUDGED_TOGETHER):
-                partition_id = waiting[0].partition_id
-                if problem := self._find_problem(partition_id):
-                    waiting.popleft()
-                    self._refuse(partition_id, problem)
-                else:
-                    self._passed.append(partition_id)
-                    yield waiting.popleft()
-        problems = {client: self._find_problem(client) for client in self._passed}
-        if wrong := {client: problem for client, problem in problems.items() if problem}:
-            raise ImplausibleUpdatesError(wrong)
-
-    def _find_problem(self, client: int) -> str:
-        for kind, value in self._measured[client].items():
-            sent, middle = self._sent.get(kind, self._beside), self._middle(kind)
-            allowed = REACH * max(1.0, sent, middle)
+    def find_problem(client: int) -> str:
+        for kind, value in measured[client].items():
+            before = greatest_sent.get(kind, beside)
+            middle = median_low(greatest[kind] for greatest in measured.values())
+            allowed = REACH * max(1.0, before, middle)
             if kind not in CHANGES:
                 allowed = min(GREATEST_VALUE, allowed)
             if value > allowed:
                 return (
                     f"no honest training can have sent {kind} of up to {value:.3g}: what clients "
-                    f"were sent has up to {sent:.3g}, and the middle one of the clients sends up "
+                    f"were sent has up to {before:.3g}, and the middle one of the clients sends up "
                     f"to {middle:.3g} (allowed: {REACH:g} times as much)"
                 )
         return ""
 
-    def _middle(self, kind: str) -> float:
-        return median_low(greatest[kind] for greatest in self._measured.values())
-
-    def suspicion(self) -> dict[int, str]:
-        """Return whose values were farthest from the others', and how far; empty if nobody's."""
-        farthest, found = SUSPICIOUS, dict[int, str]()
-        for client in self._passed:
-            for kind, value in self._measured[client].items():
-                middle = self._middle(kind)
-                ratio = value / max(middle, 1e-30) / (10 if kind in CHANGES else 1)
-                if ratio > farthest or (ratio == farthest and not found):
-                    farthest = ratio
-                    text = f"{kind} of up to {value:.3g}, and the middle client up to {middle:.3g}"
-                    found = {client: text}
-        return found
+    for update in chain(updates, [None]):
+        if update is not None:
+            measured[update.partition_id] = _measure(update.posterior, update.extras, sent)
+            waiting.append(update)
+        all_have_come = update is None
+        del update  # nobody holds it here while the next is waited for
+        while waiting and (all_have_come or len(measured) >= JUDGED_TOGETHER):
+            if problem := find_problem(waiting[0].partition_id):
+                refuse(waiting.popleft().partition_id, problem)
+            else:
+                passed.append(waiting[0].partition_id)
+                yield waiting.popleft()
+    if wrong := {client: problem for client in passed if (problem := find_problem(client))}:
+        raise RunError(
+            "; ".join(f"the update of client {client}: {why}" for client, why in wrong.items())
+        )
 
 
 def implausible_pool(pooled: Posterior, sent: Posterior) -> str | None:
