@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ class FlowerClients:
         configuration: What is known of the clients' configuration; None: they are sent none.
         silence: Seconds without hearing from any client after which a round goes on without those
             that have not replied.
+        warn: Shows what goes wrong with a client.
 
     Attributes:
         num_examples: Numbers of the clients' examples by partition id: those that the server has
@@ -53,6 +54,7 @@ class FlowerClients:
         configuration: Configuration | None,
         *,
         silence: float,
+        warn: Callable[[str], None],
     ) -> None:
         self.grid, self.federation = grid, federation
         self.options, self.silence = options, silence
@@ -61,7 +63,7 @@ class FlowerClients:
         )
         self.more = ConfigRecord()
         self.usable = UsableReplies(1)
-        self._run = run
+        self._run, self._warn = run, warn
         self._texts_shown: set[str] = set()
         self._texts = {paths: options.configuration_text(paths=paths) for paths in (False, True)}
         self._likelihood_examples = 0
@@ -197,7 +199,7 @@ class FlowerClients:
         self._texts_shown.add(text)
         if listed := client_name(self.federation.nodes[client]):
             name = f"{name}, {listed}"
-        self._run.warn(f"{name}, client {client}: {shown}")
+        self._warn(f"{name}, client {client}: {shown}")
 
     def configuration_text(self, partition_id: int) -> str:
         """Return the run's configuration as a client is sent it."""

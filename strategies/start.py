@@ -152,7 +152,9 @@ def begin(
     if not (by_partition or options.clients or run.federation):
         text = "begins with the %d nodes that are there; ClientOptions(clients=…) waits for more"
         log(WARNING, text, nodes.size)
-    clients = FlowerClients(grid, nodes, options, run, configuration, silence=timeout)
+    clients = FlowerClients(
+        grid, nodes, options, run, configuration, silence=timeout, warn=run.warn
+    )
     if secure_sums := method.exchange.secure_sums:
         from strategies.masked import check_masked
 

@@ -26,7 +26,7 @@ from bfl.posteriors import Posterior
 from bfl.posteriors.spread import isotropic, scale_spread
 from strategies.application.evaluation import evaluated_ensemble, not_finite
 from strategies.application.rounds import FederationRun
-from strategies.run_support import describe_number
+from strategies.run_support import NOT_FINITE
 from strategies.server_state import ServerState
 
 COMPARED = 1000
@@ -244,6 +244,9 @@ def _familiarities(
 
 
 def _say_not_finite(run: FederationRun, numbers: Mapping[str, float]) -> None:
-    for name in numbers:
-        if problem := describe_number(name, numbers):
-            run.progress.say(f"{files.FINAL_EVALUATION}: {problem}")
+    for name, value in numbers.items():
+        if name.endswith(NOT_FINITE):
+            run.progress.say(
+                f"{files.FINAL_EVALUATION}: {value:g} logits are not finite ({name}), so there are "
+                "no metrics of them; a client may have sent too large values"
+            )

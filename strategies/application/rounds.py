@@ -32,14 +32,9 @@ from strategies.method import GivenParts, Method
 from strategies.posterior_pooling import PosteriorPooling
 from strategies.run_support import NOT_FINITE, ClientOptions, RunSupport
 from strategies.server_state import Round, ServerState
-from strategies.updates import ImplausibleUpdatesError
 
 SILENCE_BEYOND_TIMEOUT = 30.0
 """Seconds that the server waits longer than a client may take: for the message's way and back."""
-
-LEARNT, GUESSED = 0.2, 0.05
-"""Shares of the way from guessing to no error: a pool beyond the first has learnt, and one below
-the second guesses. Honest clients of one class each may lead there: that alone ends no run."""
 
 
 @dataclass(kw_only=True)
@@ -69,7 +64,6 @@ class FederationRun(RunSupport):
         self.privacy: privacy.PrivacyAccount | None = None
         self._collapse = monitoring.CollapseWatch(self.results, self.progress.say)
         self._left_out: Sequence[Mapping[str, Any]] = ()
-        self._accuracies = [e["accuracy"] for e in self.results.rounds() if "accuracy" in e]
 
     def first_state(self, posterior: Posterior) -> ServerState:
         """Return the state before the first round, with what the method's parts begin with."""
@@ -156,8 +150,14 @@ class FederationRun(RunSupport):
             RunError: The pool is of no use, and the round is not saved; or the user's ``on_round``
                 raised an error, and it is.
         """
-        self._refuse_useless(finished)
         number, posterior, manifest = finished.number, finished.posterior, self.evaluator.manifest
+        if bad := max(
+            finished.metrics.get(f"{of}{NOT_FINITE}", 0.0) for of in ("", monitoring.VALIDATION)
+        ):
+            raise RunError(
+                f"round {number}: {bad:g} of the pool's logits are not finite, as a client may "
+                "have sent too large values; nothing of this round is kept"
+            )
         metrics = {**finished.metrics, **(self.privacy.epsilons() if self.privacy else {})}
         hidden = hidden_numbers(self.configuration)
         entry = {
@@ -198,43 +198,6 @@ class FederationRun(RunSupport):
             name = getattr(on_round, "__qualname__", repr(on_round))
             raise RunError(f"on_round, {name}, raised in round {number}: {error!r}") from error
         return not self.begin(number + 1)
-
-    def _refuse_useless(self, finished: Round) -> None:
-        """Refuse a pool whose predictions are not finite, or guess after they were good.
-
-        Raises:
-            ImplausibleUpdatesError: A client's values were far from all others': the round is made
-                again without its update. With noise for privacy, which is counted once a round, and
-                where nobody's values were, a pool that is not finite is a RunError instead; one
-                that guesses is a warning then.
-        """
-        metrics, suspicion = finished.metrics, finished.suspicion
-        where = f"round {finished.number}"
-        sent = "".join(f"; client {client} sent {what}" for client, what in suspicion.items())
-        problem, learnt = "", False
-        bad = max(metrics.get(f"{of}{NOT_FINITE}", 0.0) for of in ("", monitoring.VALIDATION))
-        accuracy = metrics.get("accuracy")
-        classifies = self.configuration.keys.task == "classification"
-        if bad:
-            problem = f"{bad:g} of the logits that the pool predicts are not finite"
-        # A run that measures an attack may end where it guesses.
-        elif accuracy is not None and self.configuration.attack.idle and classifies:
-            chance, best = 1.0 / self.data.dataset.num_classes, max(self._accuracies, default=0.0)
-            if accuracy < chance + GUESSED * (1.0 - chance):
-                learnt = best > chance + LEARNT * (1.0 - chance)
-                problem = f"the pool guesses: accuracy {accuracy:.3g}"
-                problem += f", {best:.3g} at best before" if learnt else ""
-        if suspicion and not self.privacy and (bad or learnt):
-            raise ImplausibleUpdatesError(
-                {client: f"it sent {what}, and {problem}" for client, what in suspicion.items()}
-            )
-        if bad:
-            raise RunError(f"{where}: {problem}; nothing of this round is kept{sent}")
-        if problem and (learnt or suspicion):
-            self.progress.say(f"warning: {where}: {problem}{sent}")
-            self.results.append_warning(f"{where}: {problem}{sent}")
-        if accuracy is not None:
-            self._accuracies.append(accuracy)
 
     def begin(self, server_round: int) -> bool:
         """Account a round before it begins; return whether the privacy budget lets it.

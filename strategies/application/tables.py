@@ -91,7 +91,7 @@ def sum_columns(
         run_support.RunSupport(),
         None,
         silence=keys.client_timeout,
-        warn=run_support.Warnings(say).warn_of_client,
+        warn=say,
     )
     clients.more = ConfigRecord({COLUMNS: json.dumps([asdict(column) for column in columns])})
     expected = as_posterior(np.zeros(encoding.sums_size(columns)))

@@ -27,8 +27,7 @@ from strategies import PosteriorPooling
 from strategies.federation import discover
 from strategies.flower_clients import FlowerClients
 from strategies.method import Method
-from strategies.refinement import refine_round
-from strategies.round import pool_round, round_request
+from strategies.round import pool_round, refine_round, round_request
 from strategies.run_support import ClientOptions, RunSupport
 from strategies.server_state import Round, ServerState
 
@@ -91,7 +90,7 @@ def make_clients(
     grid: SerialGrid,
     size: int = 4,
     *,
-    warn: Callable[[str, int, str], None] = lambda name, partition_id, text: None,
+    warn: Callable[[str], None] = lambda text: None,
     manifest: Manifest | None = None,
     **more: Any,
 ) -> FlowerClients:
@@ -116,7 +115,7 @@ def federated_round(
     server: Server | None = None,
 ) -> tuple[ServerState, Round]:
     """Run a round of any clients, whose replies need not be Flower's."""
-    request = round_request(method, state, seed, {})
+    request = round_request(method, state, seed)
     fixed: Any = {"seed": seed, "manifest": manifest, "server": server}
     known = clients.num_examples
     if not isinstance(clients, FlowerClients):
@@ -133,24 +132,16 @@ def federated_round(
 
 @dataclass(kw_only=True)
 class Watched(RunSupport):
-    """A run that hands rounds, warnings and counts of replies to functions."""
+    """A run that hands rounds and warnings to functions."""
 
     on_round: Callable[[Round], bool | None] | None = None
     on_warning: Callable[[str], None] | None = None
-    on_replies: Callable[[int, Mapping[str, int]], None] | None = None
-
-    def __post_init__(self) -> None:
-        self.shows_replies = self.on_replies is not None
 
     def end_round(self, finished: Round) -> bool:
         return bool(self.on_round and self.on_round(finished))
 
     def warn(self, text: str) -> None:
         (self.on_warning or super().warn)(text)
-
-    def show_replies(self, selected: int, counts: Mapping[str, int]) -> None:
-        if self.on_replies:
-            self.on_replies(selected, counts)
 
 
 def arguments(run: RunSupport | None = None, **given: Any) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from bfl.federation.wire import TrainTask, reply_content
 from bfl.learning.corrections import Scaffold
 from bfl.posteriors import Posterior
 from strategies.method import Method
-from strategies.round import ExtrasSums
 from strategies.server_state import Round, ServerState
 
 SIZE, HOSTILE, ROUNDS = 3, 2, 6
@@ -77,25 +76,6 @@ class Undeclared(Telling):
         return ()
 
 
-class Growing(Telling):
-    """One that sends the sum of what clients have sent."""
-
-    name: ClassVar[str] = "growing"
-    state_name: ClassVar[str] = "growing"
-
-    def begin_server(self, posterior: Posterior, clients: int) -> Arrays:
-        return {"path": np.zeros(posterior.size, np.float32)}
-
-    def broadcast(self, state: Arrays) -> Arrays:
-        return state
-
-    def declared_replies(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
-        return (DeclaredArray("path", (posterior.size,), "mean"),)
-
-    def fold(self, state: Arrays, combined: Arrays, counts: Counts) -> Arrays:
-        return {"path": state["path"] + combined["path"].astype(np.float32)}
-
-
 def play(
     part: TwoSidedPart,
     value: float | None = 0.5,
@@ -136,8 +116,6 @@ def states(rounds: list[Round]) -> list[dict[str, bytes]]:
         ("scaffold", 1e5, r"control-change-mean of up to 1e\+05"),
         ("scaffold", -1.1e6, r"control-change-mean' with 3 of 3 values outside"),
         ("scaffold", math.nan, "control-change-mean' with 3 of 3 values that are not finite"),
-        ("sum", 1e25, "the state 'squares' holds values of 'sum' that are not finite in float32"),
-        ("mean", -3e38, "the state 'squares' holds values of 'sum' that are not finite in float32"),
     ],
 )
 def test_a_client_is_left_out_and_the_run_goes_on(case: str, value: float, reason: str) -> None:
@@ -158,17 +136,6 @@ def test_what_the_bounds_allow_is_pooled(case: str) -> None:
     assert not told
     state = rounds[-1].state.parts[part.state_name]
     assert max(np.abs(array).max() for array in state.values() if array.size) > 10
-
-
-def test_a_mean_of_nobody_is_refused_and_a_sum_of_nobody_is_zero() -> None:
-    summed, mean = DeclaredArray("s", (2,)), DeclaredArray("m", (1,), "mean")
-    assert ExtrasSums([summed]).combined()["s"].tolist() == [0.0, 0.0]
-    combination = ExtrasSums([summed, mean])
-    with pytest.raises(ValueError, match="nothing to average"):
-        combination.combined()
-    for value, weight in ((1.0, 1.0), (4.0, 2.0)):
-        combination.add({"s": np.ones(2, np.float32), "m": np.float32([value])}, weight)
-    assert {k: v.tolist() for k, v in combination.combined().items()} == {"s": [2, 2], "m": [3]}
 
 
 class Recording(Momentum):
@@ -222,13 +189,6 @@ def test_a_part_sends_the_arrays_that_it_declares(
         play(part(), rounds=1, trained=trained)
     assert str(refused.value).startswith(f"part 'telling' broadcasts {problem}")
     assert not trained
-
-
-def test_no_client_alone_makes_the_next_broadcast_impossible() -> None:
-    rounds, told = play(Growing(), 100.0, rounds=3)
-    assert [done.metrics["refused"] for done in rounds] == [1, 1, 1]
-    assert told[0].startswith("round 1, client 2: update refused")
-    assert "part 'growing' broadcasts 'path' with 3 of 3 values outside" in told[0]
 
 
 # What is kept ------------------------------------------------------------------------------------

@@ -9,13 +9,12 @@ import pytest
 from small_federation import arguments
 
 import strategies
-from bfl.aggregation import pooling
 from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.pooling.base import Decoded
 from bfl.configuration import resolve
 from bfl.configuration.component_slots import SLOTS
 from bfl.errors import ConfigurationError
-from strategies import Conflation, NaiveWeightedAveraging, rules, strategy_classes
+from strategies import Conflation, NaiveWeightedAveraging, strategy_classes
 from strategies.application.rounds import make_strategy
 from strategies.method import Method
 from strategies.posterior_pooling import PosteriorPooling
@@ -84,30 +83,7 @@ def test_a_strategy_takes_no_other_rule_and_no_unknown_part() -> None:
         Conflation(**arguments(closing="bayesian-head"))
 
 
-OWN = pooling.__name__
-WRITTEN = [
-    cls
-    for cls in vars(rules).values()
-    if inspect.isclass(cls) and issubclass(cls, PosteriorPooling) and cls is not PosteriorPooling
-]
-
-
-@pytest.mark.parametrize("written", WRITTEN, ids=lambda cls: cls.__name__)
-def test_a_written_class_is_that_of_a_registered_rule(written: type[PosteriorPooling]) -> None:
-    rule = written.rule_class
-    assert rule in pooling_rules.classes()
-    assert f"{written.__name__}Rule" == rule.__name__
-    assert strategies.strategy_class(rule) is getattr(strategies, written.__name__) is written
-    assert f"class {written.__name__}(PosteriorPooling):" in inspect.getsource(written)
-    assert isinstance(written().method.pooling, rule)
-
-
-@pytest.mark.of_bfls_own
-def test_every_rule_of_bfls_own_has_a_written_class_and_others_get_theirs() -> None:
-    own = {rule for rule in pooling_rules.classes() if rule.__module__.startswith(f"{OWN}.")}
-    written = {cls.rule_class for cls in WRITTEN}
-    assert written == own, "strategies/rules.py has a class for each rule of bfl's own"
-
+def test_a_rule_from_elsewhere_has_its_strategy() -> None:
     class Elsewhere(pooling_rules.get("conflation")):  # type: ignore[misc]
         """Of the user's own."""
 

@@ -31,7 +31,6 @@ from strategies.application.evaluation import start_tensorflow
 from strategies.application.rounds import FederationRun
 from strategies.application.run import run_federation
 from strategies.federation import Federation, discover
-from strategies.run_support import Warnings
 
 HOSTILE: dict[str, Any] = {"attack": "noise", "attackers": 2}
 
@@ -341,17 +340,3 @@ def test_the_remedy_of_one_cpu_for_all_is_one(monkeypatch: pytest.MonkeyPatch) -
     start_tensorflow(resolve(IDLE["averaging"]), None)
     start_tensorflow(resolve(DECIDES["distillation"]), None)
     assert process.threads == 1
-
-
-def test_a_student_that_comes_away_from_its_targets_is_told_once() -> None:
-    said: list[str] = []
-    warnings = Warnings(said.append)
-    warnings.warn_of_numbers(1, {"distillation-before": 1.5, "distillation-after": 1.25})
-    warnings.warn_of_numbers(1, {"distillation-before": 0.12345, "distillation-after": 0.123451})
-    warnings.warn_of_numbers(1, {"distillation-before": 20.0, "distillation-after": 20.1})
-    assert not said
-    for number in (2, 3):
-        warnings.warn_of_numbers(number, {"distillation-before": 1.5, "distillation-after": 1451.0})
-    (text,) = said
-    assert text.startswith("round 2: the student has come away from its targets, 1451 nats")
-    assert "distillation-learning-rate" in text
