@@ -24,7 +24,7 @@ import strategies.messaging
 from bfl.deployment.proxy import MOST_BYTES
 from bfl.engine.flower import new_run
 from bfl.errors import ProtocolError
-from bfl.federation.node_description import NodeDescription, manifest_content, manifest_from_content
+from bfl.federation.node_description import NodeDescription
 from bfl.federation.secure_aggregation.messages import (
     SECURE,
     Fields,
@@ -33,8 +33,7 @@ from bfl.federation.secure_aggregation.messages import (
     masked_vector,
 )
 from bfl.federation.wire import WireFormatError, posterior_to_arrays
-from bfl.posteriors import Manifest, Posterior
-from bfl.posteriors.manifest import Parameter
+from bfl.posteriors import Posterior
 from strategies.messaging import ALLOWANCE, TIMES, exchange
 from strategies.updates import RefusedUpdateError, read_update
 
@@ -256,11 +255,6 @@ KINDS: dict[str, tuple[RecordDict | Error, Callable[[Message], Any], type[Except
     "description": (
         NodeDescription(0, 2, 3, "").to_content(),
         lambda reply: NodeDescription.from_content(reply.content),
-        WireFormatError,
-    ),
-    "network": (
-        manifest_content(Manifest((Parameter("a", (2, 2), True, "zeros"),))),
-        lambda reply: manifest_from_content(reply.content),
         WireFormatError,
     ),
     "masked vector": (
