@@ -6,13 +6,11 @@ Besides, what a process loads once for all tasks: the run's configuration, and T
 from __future__ import annotations
 
 import os
-import sysconfig
 import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, wraps
-from pathlib import Path
 
 from flwr.app import Context, Error, Message
 
@@ -32,8 +30,8 @@ def reports_errors(work: Work) -> Work:
     """Return a client's work such that what it raises is sent to the server.
 
     Flower's engines send the message of an exception and drop its traceback. A simulated client
-    sends both. A real one sends where it happened and what kind it was; what the error says may
-    hold its data, paths or settings, and stays in its own log, but for messages that are public.
+    sends both. A real one sends what kind it was; what the error says may hold its data, paths or
+    settings, and stays in its own log, but for messages that are public.
     """
 
     @wraps(work)
@@ -57,42 +55,9 @@ def reason_for_server(error: Exception, simulated: bool) -> str:
     if not isinstance(error, BflError) and simulated:
         return "".join(traceback.format_exception(error))
     if not isinstance(error, BflError) or not (simulated or error.public):
-        return _without_messages(error)
+        return f"{type(error).__qualname__} (its message is in the client's own log)"
     # Meant for people: its message says all.
     return str(error) if isinstance(error, LostStateError) else f"{type(error).__name__}: {error}"
-
-
-def _without_messages(error: BaseException) -> str:
-    """Return the traceback of an exception and of those that led to it, but not what they say.
-
-    Nor where on this machine the code lies.
-    """
-    lines: list[str] = []
-    cause: BaseException | None = error
-    seen: set[int] = set()
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
-        lines += ["after\n"] if lines else []
-        lines += [_place(frame) for frame in traceback.extract_tb(cause.__traceback__)]
-        lines.append(f"{type(cause).__qualname__} (its message is in the client's own log)\n")
-        cause = cause.__cause__ or cause.__context__
-    return "".join(lines)
-
-
-_APP = Path(__file__).resolve().parent.parent
-_INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib"))
-_SHARED = {_APP / "bfl": _APP, _APP / "clients": _APP, **{path: path for path in _INSTALLED}}
-"""Folders with code that everybody has, and what their files are named relative to."""
-
-
-def _place(frame: traceback.FrameSummary) -> str:
-    """Show a line of code that everybody has; of the node's own files, the name alone."""
-    path = Path(frame.filename)
-    for folder, root in _SHARED.items():
-        if path.is_relative_to(folder):
-            shown = path.relative_to(root).as_posix()
-            return f"  {shown}, line {frame.lineno}, in {frame.name}: {frame.line}\n"
-    return f"  {path.name}, line {frame.lineno}, in {frame.name}\n"
 
 
 TIMED_OUT = 75  # exit status of an actor that took too long

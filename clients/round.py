@@ -72,7 +72,7 @@ def train_round(
     store, kept = None, dict[str, Any]()
     if keeps_optimizer or any(part.client_state_name for part in parts):
         store = states.client_state(context, node, task)
-        kept = dict(states.restore_state(store, task))
+        kept = dict(store.restore(task))
     part_states = states.PartStates()
     broadcast: Arrays = {}
     if parts or wire.EXTRAS in message.content:

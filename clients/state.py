@@ -1,13 +1,10 @@
 """State that a client keeps from round to round and never sends: named arrays, by parts.
 
-The node alone decides where it lies, by what kind of node it is:
+It lies in a folder, where it survives whatever is killed, and the node alone decides in which:
 
-- at a SuperNode, in the folder of the node configuration's ``state-dir``, by run, if it has one;
-- at a SuperNode without, in Flower's context of the node, which ends with Flower's run;
+- at a SuperNode, in that of the node configuration's ``state-dir``, by run;
 - in a simulation, in the run's folder, besides the server's checkpoints. On several hosts that
   folder has to be shared, at one path: a client that does not find it there ends the run.
-
-In a folder it survives whatever is killed.
 
 **What a client keeps counts only once the server has pooled its update.** A task names the last
 round in which it has; the client takes up what it kept in that round, and drops what came after:
@@ -24,9 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
-from flwr.app import Array, ArrayRecord, Context, RecordDict
+from flwr.app import Context, RecordDict
 
 from bfl.archives import add_prefix, strip_prefix
 from bfl.deployment.private_files import PRIVATE_FOLDER
@@ -116,19 +112,6 @@ def received_extras(
     return arrays
 
 
-def restore_state(store: ClientState, task: TrainTask) -> Arrays:
-    """Return what a client kept in the last round that was pooled; LostStateError: it is gone."""
-    kept = store.take_up(task.pooled_round, task.server_round)
-    if kept is None and task.pooled_round:
-        lost = LostStateError(
-            f"client {task.partition_id}: what it kept in round {task.pooled_round} is gone, and "
-            "without it the client would not send what it would have sent; a SuperNode keeps it "
-            "if its node configuration has a state-dir"
-        )
-        raise public(lost)
-    return kept or {}
-
-
 def client_state(context: Context, node: Node, task: TrainTask) -> ClientState:
     """Return where the client of a task keeps its state.
 
@@ -144,20 +127,24 @@ def client_state(context: Context, node: Node, task: TrainTask) -> ClientState:
                 f"{socket.gethostname()} does not find this run in {folder}; a simulation over "
                 "several hosts needs an output-dir that all of them share at one path"
             )
-        return StateInFolder(folder / "clients" / client)
+        return ClientState(folder / "clients" / client)
+    if not node.state_dir:
+        nowhere = ConfigurationError(
+            "this client keeps a state and has no place for it; allowed: state-dir in the node "
+            "configuration, or in a simulation the folder and key of the Strategy's RunSupport"
+        )
+        raise public(nowhere)
     # A server must not choose a path; a ServerApp of the user's own may have no run's key.
     if task.run_key and not is_run_key(task.run_key):
         raise ConfigurationError(f"the run's key is {task.run_key!r}; expected 32 hex digits")
     run = f"run-{task.run_key or context.run_id}"
-    if node.state_dir:
-        return StateInFolder(Path(node.state_dir) / run / client, private=True)
-    return StateInContext(context, run, client)
+    return ClientState(Path(node.state_dir) / run / client, private=True)
 
 
 KEPT = 3  # the server may go back one checkpoint further than the last, and the client with it
 
 
-class StateInFolder:
+class ClientState:
     """A client's state as snapshots in a folder of its own.
 
     Args:
@@ -169,24 +156,29 @@ class StateInFolder:
         self._folder, self._private = folder, private
         self._snapshots = Snapshots(folder, kept=KEPT)
 
-    def take_up(self, pooled_round: int, server_round: int) -> Arrays | None:
+    def restore(self, task: TrainTask) -> Arrays:
         """Return what was kept in the last round that was pooled, and drop what came after it.
 
-        Args:
-            pooled_round: That round; 0 if there has been none.
-            server_round: The round that begins; what a later one has left stays.
+        What a later round than the task's has left stays. Nothing, if no round has been pooled.
 
-        Returns:
-            None if nothing is there: there has been no such round, or the state is lost.
+        Raises:
+            LostStateError: It is gone, or damaged.
         """
-        self._snapshots.drop_between(pooled_round, server_round)
+        self._snapshots.drop_between(task.pooled_round, task.server_round)
         try:
-            return self._snapshots.at(pooled_round)
+            kept = self._snapshots.at(task.pooled_round)
         except DataError as error:
             raise LostStateError(
                 f"{error}: the client would begin elsewhere than it ended, and the run end in "
                 "another posterior; restore that file, or make the run again"
             ) from error
+        if kept is None and task.pooled_round:
+            lost = LostStateError(
+                f"client {task.partition_id}: what it kept in round {task.pooled_round} is gone, "
+                "and without it the client would not send what it would have sent"
+            )
+            raise public(lost)
+        return kept or {}
 
     def save(self, server_round: int, arrays: Arrays) -> None:
         """Keep arrays after a round, until the server has pooled it."""
@@ -197,61 +189,6 @@ class StateInFolder:
                 self._folder.parent.parent.mkdir(parents=True, exist_ok=True)
                 for folder in (self._folder.parent, self._folder):
                     folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
-                    if folder.stat().st_mode & ~PRIVATE_FOLDER & 0o777:  # of an older version
-                        folder.chmod(PRIVATE_FOLDER)
             except OSError as error:
                 raise RunError(f"cannot write {self._folder}: {error.strerror or error}") from error
         self._snapshots.save(server_round, arrays)
-
-
-RECORD = "bfl.federation.state"
-
-
-class StateInContext:
-    """A client's state in Flower's context of its node.
-
-    Flower's context may be shared: by the runs of a series, and by a node's own client and the
-    virtual one that pre-trains. When something is saved, what other runs have left goes.
-    """
-
-    def __init__(self, context: Context, run: str, client: str) -> None:
-        self._records, self._run = context.state, f"{RECORD}.{run}."
-        self._prefix = f"{self._run}{client}."
-
-    def take_up(self, pooled_round: int, server_round: int) -> Arrays | None:
-        """Return what was kept in the last round that was pooled; as ``StateInFolder`` does."""
-        pooled: Any = None
-        for _, number, key in self._kept():
-            if number == pooled_round:
-                pooled = self._records[key]
-            elif pooled_round < number < server_round:
-                del self._records[key]
-        if pooled is None:
-            return None
-        return {name: array.numpy() for name, array in pooled.items()}
-
-    def save(self, server_round: int, arrays: Arrays) -> None:
-        """Put a record into the context, and drop the one written first beyond those kept."""
-        before = self._kept()
-        order = before[-1][0] + 1 if before else 1
-        self._records[f"{self._prefix}{order}.{server_round}"] = ArrayRecord(
-            {name: Array(np.asarray(array)) for name, array in arrays.items()}
-        )
-        replaced = [key for _, number, key in before if number == server_round]
-        earlier = [key for _, number, key in before if number != server_round]
-        other_runs = [
-            key
-            for key in self._records
-            if key.startswith(f"{RECORD}.") and not key.startswith(self._run)
-        ]
-        for key in [*replaced, *earlier[: max(0, len(earlier) + 1 - KEPT)], *other_runs]:
-            del self._records[key]
-
-    def _kept(self) -> list[tuple[int, int, str]]:
-        """Return place in the order of writing, round and name of each record, in that order."""
-        keys = [key for key in self._records if key.startswith(self._prefix)]
-        numbers = [key.removeprefix(self._prefix).split(".") for key in keys]
-        return sorted((int(n[0]), int(n[1]), key) for n, key in zip(numbers, keys, strict=True))
-
-
-ClientState = StateInFolder | StateInContext

@@ -106,28 +106,16 @@ def check_moving_statistics(configuration: Configuration, manifest: Manifest) ->
         )
 
 
-def states_at_risk(configuration: Configuration, federation: Federation) -> str:
-    """Return which nodes lose states that their clients keep, after Flower's run; or nothing."""
-    stateless = [str(p) for p in federation.nodes if p not in federation.stateful]
+def check_states(configuration: Configuration, federation: Federation) -> None:
+    """Refuse clients that keep a state on nodes that have no place for it."""
     keepers = [part.name for part in configuration.parts if part.client_state_name]
     if configuration.keys.optimizer_state == "keep":
         keepers.append("optimizer-state")
-    if not keepers or not stateless:
-        return ""
-    return (
-        f"clients keep a state from round to round ({', '.join(keepers)}) and the SuperNodes of "
-        f"partitions {', '.join(stateless)} have no state-dir"
-    )
-
-
-def check_lost_states(
-    at_risk: str, configuration: Configuration, folder: RunFolder, made: int
-) -> None:
-    """Refuse to go on with a run after so many rounds, if ``states_at_risk`` are lost."""
-    if at_risk and 0 < made < configuration.keys.rounds:
+    stateless = [str(p) for p in federation.nodes if p not in federation.stateful]
+    if keepers and stateless:
         raise ConfigurationError(
-            f"{at_risk}: what they kept has ended with the run that was interrupted, so going on "
-            f"would not give its result\n{how_to_begin_again(folder)}"
+            f"clients keep a state from round to round ({', '.join(keepers)}) and the SuperNodes "
+            f"of partitions {', '.join(stateless)} have no state-dir in their node configuration"
         )
 
 

@@ -89,6 +89,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
             personal_models=configuration.personalization.active,
         )
         checks.check_attackers(configuration, federation)
+        checks.check_states(configuration, federation)
         configuration = configuration.with_known(clients=federation.size)
         if summing and (
             columns := tables.sum_columns(configuration, whole, grid, federation, progress.say)
@@ -115,9 +116,6 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
         name = keys.name or made_up_name(configuration)
         folder = files.RunFolder.named(keys.output_dir, name)
         checkpoint = Checkpoints(folder).latest() if keys.resume else None
-        at_risk = checks.states_at_risk(configuration, federation)
-        made = checkpoint.server_round if checkpoint else 0
-        checks.check_lost_states(at_risk, configuration, folder, made)
         initial = configuration.prior.first_posterior(evaluator.initial)
         if keys.initial_posterior and not checkpoint:
             initial = given_posterior(keys.initial_posterior, evaluator.manifest)
@@ -133,12 +131,6 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
             progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
             backend = "" if engine.client_threads is None else "serial"
             advice = checks.how_to_go_on(folder, backend)
-            if at_risk:
-                progress.say(
-                    f"{at_risk}: this run cannot be resumed, and the client of a SuperNode that is "
-                    "restarted has lost it and fails from then on"
-                )
-                advice = checks.how_to_begin_again(folder)
             engine.advise(advice)
             evaluation.write_network(folder, configuration, divided.dataset)
             folder.write_json(files.PARTITION, described)

@@ -8,12 +8,12 @@ import pytest
 
 from bfl.configuration import resolve
 from bfl.configuration.component_slots import SLOTS, base_of
-from bfl.errors import ConfigurationError, LostStateError
+from bfl.errors import ConfigurationError
 from bfl.federation.parts import Arrays, DeclaredArray, Trained, TwoSidedPart
 from bfl.federation.wire import TrainTask
 from bfl.learning.corrections import Correction, NoCorrection, Scaffold, corrections
 from bfl.posteriors import Posterior
-from clients.state import PartStates, StateInFolder, restore_state
+from clients.state import ClientState, PartStates
 
 RECEIVED = Posterior(np.zeros(3, np.float32), np.ones(3, np.float32), np.zeros(2, np.float32))
 TRAINED = Trained(RECEIVED, RECEIVED, {}, 5, 1, 0.1, np.ones(2, bool))
@@ -180,15 +180,10 @@ class Late(TwoSidedPart):
 
 
 def test_a_part_that_has_kept_nothing_yet_has_lost_nothing(tmp_path: Path) -> None:
-    store = StateInFolder(tmp_path / "client")
+    store = ClientState(tmp_path / "client")
     parts = [Late()]
     for server_round in range(1, 4):
         task = make_task(server_round, server_round - 1)
-        states = PartStates.of(parts, restore_state(store, task), task, RECEIVED)
+        states = PartStates.of(parts, store.restore(task), task, RECEIVED)
         store.save(server_round, states.conclude(TRAINED)[1])
     assert states.of_part(parts[0])["rounds"] == 2.0
-    # It would go on as if it had never trained.
-    for path in (tmp_path / "client").iterdir():
-        path.unlink()
-    with pytest.raises(LostStateError, match="client 0: what it kept in round 3 is gone"):
-        restore_state(store, make_task(4, 3))

@@ -2,10 +2,7 @@
 
 import json
 import os
-import re
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +18,6 @@ from bfl.errors import (
     DataError,
     LostStateError,
     SharedFolderError,
-    nearest,
     public,
 )
 from bfl.federation.wire import RUN_CANNOT_GO_ON
@@ -87,9 +83,6 @@ def test_tensorflow_takes_the_threads_of_this_process(tensorflow, monkeypatch):
     assert tensorflow.config.threading.get_inter_op_parallelism_threads() == 1
 
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-
-
 def ask(work: Any, **node_config: bool) -> Message:
     context = Context(new_run({}).run_id, 1, dict(node_config), RecordDict(), {})
     message = Message(RecordDict(), 1, "train")
@@ -106,40 +99,15 @@ def test_an_error_reaches_the_server_with_its_traceback() -> None:
     assert "np.zeros(3)[5]" in str(reply.error.reason)
 
 
+@pytest.mark.parametrize("kind", [KeyError, DataError, LostStateError])
 def test_what_an_error_says_of_a_real_clients_data_stays_there(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def work(message: Message, context: Context) -> Message:
-        patient: Any = "Jane Doe"
-        try:
-            nearest(patient, 7)  # type: ignore[arg-type]
-        except TypeError as error:
-            raise KeyError(patient) from error
-        return message
-
-    reason = str(ask(work).error.reason)
-    assert "Jane Doe" not in reason
-    assert str(ROOT) not in reason
-    assert sys.prefix not in reason
-    # Code that everybody has is quoted, a file of the node's own is named.
-    assert re.search(r"bfl/errors\.py, line \d+, in nearest: lowered = ", reason)
-    assert re.search(r"  test_process\.py, line \d+, in work\n", reason)
-    assert "KeyError (its message is in the client's own log)" in reason
-    assert "TypeError (its message is in the client's own log)" in reason
-    assert "KeyError: 'Jane Doe'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("kind", [DataError, ConfigurationError, LostStateError])
-def test_what_our_own_errors_say_of_a_real_client_stays_there(
-    kind: type[BflError], capsys: pytest.CaptureFixture[str]
+    kind: type[Exception], capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work(message: Message, context: Context) -> Message:
         raise kind("/home/jane/images.npz: label 'HIV positive'")
 
     reason = str(ask(work).error.reason)
-    assert "jane" not in reason
-    assert "HIV" not in reason
-    assert reason.endswith(f"{kind.__name__} (its message is in the client's own log)\n")
+    assert reason == f"{kind.__name__} (its message is in the client's own log)"
     assert "/home/jane/images.npz: label 'HIV positive'" in capsys.readouterr().err
     assert "/home/jane/images.npz: label 'HIV positive'" in str(
         ask(work, simulation=True).error.reason

@@ -14,7 +14,7 @@ from bfl.configuration.sources import read_run_config
 from bfl.engine.flower import new_run
 from bfl.engine.run import EngineRun
 from bfl.engine.serial import SerialGrid
-from bfl.errors import ConfigurationError, LostStateError, RunError
+from bfl.errors import LostStateError, RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.wire import RUN_CANNOT_GO_ON, TrainTask
 from strategies.application.run import run_federation
@@ -27,7 +27,6 @@ def run(
     values: Any,
     threads: int | None = None,
     *,
-    keeps_state: bool = True,
     code: int = RUN_CANNOT_GO_ON,
 ) -> RunFolder:
     """Make a run whose second client loses what it keeps once it has a file of that name."""
@@ -40,7 +39,7 @@ def run(
     engine_run = EngineRun()
     engine_run.client_threads = threads
     # As simulated nodes, which look into the run's folder.
-    app = numpy_app(CLIENTS, failure, keeps_state=keeps_state, noise_anew=False)
+    app = numpy_app(CLIENTS, failure, keeps_state=True, noise_anew=False)
     grid = SerialGrid(app, CLIENTS, new_run({}), {}, engine_run)
     return run_federation(grid, resolve(values))
 
@@ -98,30 +97,3 @@ def test_a_run_that_fails_and_has_lost_nothing_says_how_to_go_on(values: dict[st
         run({**values, "resume": True}, code=2, threads=1)
     (folder / "lost").unlink()
     assert len(run({**values, "resume": True}).rounds()) == 2
-
-
-def test_a_run_whose_states_end_with_it_never_advises_to_go_on(
-    values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither when it fails, nor when it is interrupted, nor when somebody goes on all the same."""
-    advised: list[str] = []
-    monkeypatch.setattr(EngineRun, "advise", lambda _, text: advised.append(text))
-    lose(values)
-    with pytest.raises(RunError) as caught:
-        run(values, code=2, keeps_state=False)
-    with pytest.raises(ConfigurationError) as refused:
-        run({**values, "resume": True}, keeps_state=False)
-    for said in (str(caught.value), advised[-1], str(refused.value)):
-        assert "begin the run again" in said
-        assert "--resume" not in said
-
-
-def test_more_rounds_that_cannot_be_made_cost_a_finished_run_nothing(
-    values: dict[str, Any],
-) -> None:
-    folder = run(values, keeps_state=False)
-    before = folder.metrics(), folder.path.joinpath("config.toml").read_bytes()
-    with pytest.raises(ConfigurationError, match="going on would not give its result"):
-        run({**values, "resume": True, "rounds": 3}, keeps_state=False)
-    assert (folder.metrics(), folder.path.joinpath("config.toml").read_bytes()) == before
-    assert folder.holds("posterior.npz")

@@ -7,6 +7,7 @@ lie, and what travels.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
@@ -35,9 +36,12 @@ from bfl.posteriors import Posterior
 from clients.masked import masked_reply, read_task
 from clients.node import Node
 from clients.process import cached_configuration
-from clients.state import PartStates, client_state, received_extras, restore_state
+from clients.state import ClientState, PartStates, client_state, received_extras
 from strategies import PosteriorPooling
 from strategies.server_state import Round, ServerState
+
+STATES = TemporaryDirectory()
+"""What clients keep whose run has no folder."""
 
 SILENCE = 0.002
 """Seconds that a round waits for replies that the grid withholds."""
@@ -83,8 +87,13 @@ def make_part_app(
         if fault == "down":
             raise RuntimeError("the node is down")
         keeps_state = any(part.client_state_name for part in parts)
-        store = client_state(context, Node.of(context), task) if keeps_state else None
-        kept_before = restore_state(store, task) if store else {}
+        folder = Path(STATES.name, f"{context.run_id}-{task.partition_id}")
+        store: ClientState | None = None
+        if keeps_state and task.run_folder:
+            store = client_state(context, Node.of(context), task)
+        elif keeps_state:
+            store = ClientState(folder)
+        kept_before = store.restore(task) if store else {}
         states = PartStates.of(parts, kept_before, task, received)
         beside = received_extras(message.content, parts, received)
         trained = training(task, received, beside, states)

@@ -19,7 +19,7 @@ from bfl.experiments.run.resume import Checkpoints
 from bfl.federation.wire import reply_content
 from bfl.learning.priors import NormalPrior
 from bfl.posteriors import Manifest, Parameter, Posterior
-from clients.state import StateInFolder
+from clients.state import ClientState
 from strategies.application.data import divide
 from strategies.application.pretraining import (
     configuration_of_pretraining,
@@ -278,14 +278,14 @@ def test_killed_in_its_eighth_epoch_it_ends_as_if_nothing_had_happened(run, monk
         with pytest.raises(InterruptedError):
             run("killed", **values)
     begun_with = []
-    original = StateInFolder.take_up
+    original = ClientState.restore
 
-    def take_up(self, pooled_round, server_round):
-        state = original(self, pooled_round, server_round)
+    def restore(self, task):
+        state = original(self, task)
         begun_with.append(int(state["optimizer.steps"]) if state else 0)
         return state
 
-    monkeypatch.setattr(StateInFolder, "take_up", take_up)
+    monkeypatch.setattr(ClientState, "restore", restore)
     again = run("killed", **values, resume=True)
     # A fifth of the 300 images that clients have, without a tenth of these, in batches of 32.
     assert begun_with == [2 * epoch for epoch in range(9)]

@@ -23,9 +23,8 @@ from clients.client_app import app
 from strategies.application import data, evaluation
 from strategies.application.checks import (
     check_attackers,
-    check_lost_states,
+    check_states,
     remarks,
-    states_at_risk,
 )
 from strategies.application.evaluation import start_tensorflow
 from strategies.application.rounds import FederationRun
@@ -103,18 +102,14 @@ def test_a_run_holds_its_clients_to_the_networks_minima(tmp_path: Path, tensorfl
     assert (entry["refused"], entry["clients"]) == (1, 2)
 
 
-def test_states_that_end_with_flowers_run(tmp_path: Path) -> None:
+def test_states_that_nodes_have_no_place_for_are_refused() -> None:
     keep, reset = resolve({"optimizer-state": "keep"}), resolve({})
     with_states = federation({"state-dir": "/a"}, {"simulation": True})
     without = federation({"state-dir": "/a"}, {})
-    assert states_at_risk(keep, with_states) == states_at_risk(reset, without) == ""
-    at_risk = states_at_risk(keep, without)
-    assert "partitions 1 have no state-dir" in at_risk
-    folder = RunFolder(tmp_path)
-    for nothing_lost in ((at_risk, 0), (at_risk, keep.keys.rounds), ("", 3)):
-        check_lost_states(nothing_lost[0], keep, folder, nothing_lost[1])
-    with pytest.raises(ConfigurationError, match="going on would not give its result"):
-        check_lost_states(at_risk, keep, folder, 3)
+    check_states(keep, with_states)
+    check_states(reset, without)
+    with pytest.raises(ConfigurationError, match="partitions 1 have no state-dir"):
+        check_states(keep, without)
 
 
 @pytest.mark.parametrize("missing", ["the run's", "its own"])
