@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,12 +11,12 @@ from flwr.clientapp import ClientApp
 from bfl.federation.node_description import ADD_UP_TABLE, TABLE_QUERY
 from bfl.federation.wire import CLOSE, CONFIG, TrainTask
 from clients.closing import closing_sums
-from clients.description import describe
+from clients.description import add_up_table, describe, describe_table
 from clients.examples import PreparedClient, cached_client
 from clients.masked import STAGES
-from clients.process import deadline, reports_errors
+from clients.node import Node
+from clients.process import cached_configuration, deadline, reports_errors
 from clients.round import train_round
-from clients.tables import add_up_table, describe_table
 
 app = ClientApp()
 
@@ -40,13 +39,12 @@ Work = Callable[[Message, Context, TrainTask, PreparedClient], Message]
 
 
 def _in_time(work: Work, message: Message, context: Context) -> Message:
-    """Return a prepared client's answer to a task; both together have ``client-timeout``."""
+    """Return a client's answer to a task; preparing it and the answer have ``client-timeout``."""
     config: Any = message.content[CONFIG]
-    task = TrainTask.from_config(config)
-    started = time.monotonic()
-    client = cached_client(message, context, task)
-    with deadline(client.configuration.keys.client_timeout - (time.monotonic() - started)):
-        return work(message, context, task, client)
+    task, node = TrainTask.from_config(config), Node.of(context)
+    configuration = cached_configuration(task.configuration, node.plugins_folder)
+    with deadline(configuration.keys.client_timeout):
+        return work(message, context, task, cached_client(context, node, task))
 
 
 # Besides its task in a round whose updates are masked.

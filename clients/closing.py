@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from bfl.evaluation.prediction.monte_carlo import Predictor
     from clients.examples import PreparedClient
 
-FEATURES_KEPT = 128  # arrays of features in a process, one or two of each client
 OWN_SAMPLES = 20  # draws of the whole network that the closing is compared with
 
 
@@ -90,13 +88,12 @@ def _examples(
     if not positions.size:
         return None
     images, labels = data.train_images[positions], client.labels[positions]
-    key = (posterior.digest(), task.configuration, task.partition_id, positions.tobytes())
-    found = _features(
-        predictor, posterior, images, (*key, id(data.train_images)), task.partition_id
-    )
+    digest = posterior.digest()
+    if client.features.get(held_back, ("",))[0] != digest:  # each round of sums needs the same
+        client.features[held_back] = digest, _features(predictor, posterior, images, task)
     noise = configuration.example_privacy.sums_noise
     longest = noise.longest if noise else FEATURE_BOUND
-    features, *stages = (with_one(each, longest) for each in found)
+    features, *stages = (with_one(each, longest) for each in client.features[held_back][1])
     stages = [each[:, :-1] for each in stages]
     seen = Examples(features, labels, client.classes, noise is not None, stages)
     if client.targets is not None:
@@ -112,29 +109,21 @@ def _examples(
     return replace(seen, own=predicted.log_mean_probability[np.arange(len(labels)), labels])
 
 
-_kept: OrderedDict[tuple[object, ...], list[npt.NDArray[np.float32]]] = OrderedDict()
-
-
 def _features(
-    predictor: Predictor, posterior: Posterior, images: Any, key: tuple[object, ...], client: int
+    predictor: Predictor, posterior: Posterior, images: Any, task: TrainTask
 ) -> list[npt.NDArray[np.float32]]:
-    """Return the features (N, F) of images at the mean, and those of stages, kept for a while."""
-    if key not in _kept:
-        widths = [*predictor.manifest.stages.values()]
-        found = predictor.features_at_mean(posterior, images, stages=bool(widths))
-        ends = found.shape[1] - np.cumsum([0, *widths[::-1]])[:0:-1]
-        _kept[key] = np.split(np.asarray(found, np.float32), ends, axis=1)
-        if longer := np.count_nonzero(np.linalg.norm(found, axis=1) > FEATURE_BOUND):
-            warning = (
-                f"warning: client {client}: features of {longer} of {len(found)} examples are "
-                f"longer than {FEATURE_BOUND:g}; a closing shortens them to that, in its sums and "
-                "in predictions"
-            )
-            print(warning, file=sys.stderr, flush=True)
-    _kept.move_to_end(key)
-    while len(_kept) > FEATURES_KEPT:
-        _kept.popitem(last=False)
-    return _kept[key]
+    """Return the features (N, F) of images at the mean, and those of stages."""
+    widths = [*predictor.manifest.stages.values()]
+    found = predictor.features_at_mean(posterior, images, stages=bool(widths))
+    if longer := np.count_nonzero(np.linalg.norm(found, axis=1) > FEATURE_BOUND):
+        warning = (
+            f"warning: client {task.partition_id}: features of {longer} of {len(found)} examples "
+            f"are longer than {FEATURE_BOUND:g}; a closing shortens them to that, in its sums and "
+            "in predictions"
+        )
+        print(warning, file=sys.stderr, flush=True)
+    ends = found.shape[1] - np.cumsum([0, *widths[::-1]])[:0:-1]
+    return np.split(np.asarray(found, np.float32), ends, axis=1)
 
 
 @lru_cache(maxsize=2)

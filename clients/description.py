@@ -1,48 +1,54 @@
-"""Answers of a node before the first round: who it is, and why it cannot take part."""
+"""Answers of a node before the first round: who it is, why it cannot take part, and its table."""
 
 from __future__ import annotations
 
 import sys
 import traceback
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from flwr.app import Context, Message
 
 from bfl import errors
-from bfl.data.datasets import Dataset, cached_dataset
+from bfl.aggregation.weightings import Equal
+from bfl.closing.base import greatest
+from bfl.configuration.configuration import says_nothing_measured
+from bfl.data.datasets import Dataset, Reading, cached_dataset
+from bfl.data.datasets.encoding import Column, add_up
+from bfl.data.datasets.reading import COLUMNS, SUMMED
 from bfl.experiments.run.network import check_images
+from bfl.federation import wire
+from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.node_description import (
     PERSONAL_MODELS,
     NodeDescription,
+    TableDescription,
     code_digest,
 )
-from bfl.federation.wire import CLASS_NAMES, CONFIG, DATA_DIR, DATASET, NUM_CLASSES, PRIVATE
 from bfl.learning.models import create_architecture
 from bfl.plugins import load_plugins
-from bfl.texts import few
-from clients.examples import (
-    check_labels,
-    declared_examples,
-    own_data,
-    reading_of_query,
-)
+from bfl.posteriors import Posterior
+from bfl.texts import few, from_json
+from clients.examples import check_labels, declared_examples, own_data, reading_of_query
+from clients.masked import masked_sums, read_task
 from clients.node import Node
-from clients.process import reason_for_server, reports_errors
+from clients.process import cached_configuration, reason_for_server, refuse_task, reports_errors
 
 
 @reports_errors
 def describe(message: Message, context: Context) -> Message:
     """Describe this node: its partition, its own number of examples, and its code."""
     node = Node.of(context)
-    query: Any = message.content.get(CONFIG, {})
+    query: Any = message.content.get(wire.CONFIG, {})
     # Before the data, which a plugin may be the source of.
     data, plugins, problem = None, _find_plugin_problem(query, node), ""
     if not plugins:
         data, problem = _read_data(query, node)
     own_examples, labels, personal_model = 0, "", ""
     if not (plugins or problem):
-        reading, private = reading_of_query(query, node), query.get(PRIVATE) is True
+        reading, private = reading_of_query(query, node), query.get(wire.PRIVATE) is True
         own_examples = declared_examples(node, reading, private=private)
         labels = _find_label_problem(query, node)
         personal_model = _find_model_problem(query, node, data)
@@ -51,7 +57,6 @@ def describe(message: Message, context: Context) -> Message:
         num_partitions=node.num_partitions,
         own_examples=own_examples,
         code=code_digest(),
-        allows_attack=node.allows_attack,
         keeps_state=node.simulated or bool(node.state_dir),
         plugins=plugins,
         data=problem,
@@ -76,17 +81,19 @@ def _read_data(query: Mapping[str, Any], node: Node) -> tuple[Dataset | None, st
 
     The server learns which data cannot be had; the rest stands in the node's own log.
     """
-    dataset = str(query.get(DATASET, ""))
+    dataset = str(query.get(wire.DATASET, ""))
     if node.simulated or not (node.dataset or dataset):
         return None, ""  # a simulated node has the server's
-    if node.reads_run_paths and DATA_DIR not in query:
+    if node.reads_run_paths and wire.DATA_DIR not in query:
         return None, ""  # it is asked again, with where they are
     try:
         reading = reading_of_query(query, node)
         if node.dataset:
             data = own_data(node.dataset, reading)
         else:
-            data = cached_dataset(*node.place_of(dataset, str(query.get(DATA_DIR, ""))), reading)
+            data = cached_dataset(
+                *node.place_of(dataset, str(query.get(wire.DATA_DIR, ""))), reading
+            )
     except errors.BflError as error:
         if error.public:
             return None, str(error)
@@ -100,7 +107,7 @@ def _read_data(query: Mapping[str, Any], node: Node) -> tuple[Dataset | None, st
 
 def _find_label_problem(query: Mapping[str, Any], node: Node) -> str:
     """Say that labels are not the run's; in a deployment the rest stands in the node's own log."""
-    classes = query.get(NUM_CLASSES)
+    classes = query.get(wire.NUM_CLASSES)
     if not node.dataset or classes is None:
         return ""
     reading = reading_of_query(query, node)
@@ -117,7 +124,7 @@ def _find_label_problem(query: Mapping[str, Any], node: Node) -> str:
             f"some training labels of its own data are none of the run's {classes} classes, 0 to "
             f"{int(classes) - 1}; its own log says which data"
         )
-    names = tuple(query.get(CLASS_NAMES, ()))
+    names = tuple(query.get(wire.CLASS_NAMES, ()))
     unnamed = any(all(map(str.isdecimal, each)) for each in (names, data.class_names))
     if not unnamed and names != data.class_names:  # else classes are numbers on either side
         print(f"classes of {node.dataset}: {', '.join(data.class_names)}", file=sys.stderr)
@@ -136,3 +143,53 @@ def _find_model_problem(query: Mapping[str, Any], node: Node, data: Dataset | No
         except errors.ConfigurationError as error:
             return f"personal-model in its node configuration: {error}"
     return ""
+
+
+def describe_table(message: Message, context: Context) -> Message:
+    """Answer with the columns and classes of the node's own table, by their names."""
+    node, query = Node.of(context), message.content[wire.CONFIG]
+    table = _own_table(node, reading_of_query(query, node))
+    if node.private and table.numbered_here:
+        problem = "this node has private=true: table-columns has to say what its columns become"
+        raise errors.public(errors.ConfigurationError(problem))
+    columns = table.encoding.columns if table.encoding else ()
+    description = TableDescription(
+        columns={column.name: column.categories for column in columns},
+        class_names=table.class_names,
+    )
+    return Message(description.to_content(), reply_to=message)
+
+
+def add_up_table(message: Message, context: Context) -> Message:
+    """Answer with sums over the training rows of the node's own table, masked where updates are."""
+    import pandas
+
+    node, config = Node.of(context), message.content[wire.CONFIG]
+    task: Any = wire.TrainTask.from_config(config)  # type: ignore[arg-type]
+    configuration = cached_configuration(task.configuration, node.plugins_folder)
+    refuse_task(task, node, configuration)
+    if says_nothing_measured(configuration):
+        problem = "sums over a table are asked of a run with noise"
+        raise errors.public(errors.ConfigurationError(problem))
+    table = _own_table(node, replace(configuration.keys.reading, columns=SUMMED, test_sites=""))
+    rows = pandas.DataFrame(dict(table.train_columns))
+    columns = [Column.from_dict(each) for each in from_json(str(config[COLUMNS]))]
+    sums = add_up(rows, columns, node.dataset)
+    if np.abs(sums).max() > greatest(len(rows)):
+        problem = "numbers of its own table are too far from those of the server's"
+        raise errors.public(errors.DataError(problem))
+    if configuration.exchange.secure_sums:
+        masked = read_task(message, node, configuration, len(rows), Equal())
+        content = masked_sums(message, context, masked, configuration, sums, len(rows))
+    else:
+        nothing = np.zeros(0, np.float32)
+        content = wire.reply_content(Posterior(nothing, nothing, sums), {NUM_EXAMPLES: len(rows)})
+    return Message(content, reply_to=message)
+
+
+def _own_table(node: Node, reading: Reading) -> Dataset:
+    table = cached_dataset(node.dataset, "", reading) if node.dataset else None
+    if table is None or table.encoding is None:
+        problem = "this node is asked for its own table, and has none"
+        raise errors.public(errors.ConfigurationError(problem))
+    return table

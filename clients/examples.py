@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import Context, Message
+from flwr.app import Context
 
 from bfl import randomness
 from bfl.closing.base import held_back_count
@@ -22,7 +22,7 @@ from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.outgoing import is_private
 from bfl.federation.wire import Positions, TrainTask
 from clients.node import Node
-from clients.process import cached_configuration, deadline, refuse_task
+from clients.process import cached_configuration, refuse_task
 
 if TYPE_CHECKING:
     from bfl.learning.training.trainer import LocalTrainer
@@ -39,6 +39,8 @@ class PreparedClient:
         labels: The labels of the training data, counted from its first class.
         targets: The answers of other tasks in their place.
         trainer: Trains its network, once that has been built.
+        features: Those that a closing adds up, of examples held back or not, with the digest of the
+            posterior whose they are.
     """
 
     node: Node
@@ -50,19 +52,19 @@ class PreparedClient:
     targets: npt.NDArray[np.float32] | None
     classes: int
     trainer: LocalTrainer | None = None
+    features: dict[bool, tuple[str, list[npt.NDArray[np.float32]]]] = field(default_factory=dict)
 
 
-def cached_client(message: Message, context: Context, task: TrainTask) -> PreparedClient:
+def cached_client(context: Context, node: Node, task: TrainTask) -> PreparedClient:
     """Return the client that a task is for, as it was prepared for the same task before."""
     examples = None if task.examples is None else task.examples.tobytes()
-    node = tuple(sorted(context.node_config.items()))
     # One text for all clients of the process, each of whose messages brings one of its own.
     key = (node, sys.intern(task.configuration), task.num_classes, examples)
     clients = _clients_of_run(context.run_id)
     # One a partition, so that no server fills the memory by asking for other examples each round.
     before, client = clients.get(task.partition_id, (None, None))
     if client is None or before != key:
-        client = _prepare_client(Node.of(context), task)
+        client = _prepare_client(node, task)
         clients[task.partition_id] = (key, client)
     return client
 
@@ -76,21 +78,20 @@ def _clients_of_run(run_id: int) -> dict[int, tuple[Any, PreparedClient]]:
 def _prepare_client(node: Node, task: TrainTask) -> PreparedClient:
     configuration = cached_configuration(task.configuration, node.plugins_folder)
     refuse_task(task, node, configuration)
-    with deadline(configuration.keys.client_timeout):
-        if where := node.dataset:
-            data = own_data(node.dataset, own_reading(configuration.keys.reading))
-        else:
-            dataset, folder, reading = node.shared_dataset(configuration.keys)
-            data = cached_dataset(dataset, folder, reading)
-            where = f"{dataset} in {folder}" if folder else dataset
-        positions = _positions(task, data, node, configuration)
-        examples, held_back = divide_examples(positions, task, configuration)
-        first_class, classes = own_classes(configuration, task, node)
-        labels = data.train_labels - first_class if first_class else data.train_labels
-        check_labels(labels[examples], classes, f"client {task.partition_id}, {where}")
-        targets = None
-        if data.train_targets is not None:
-            targets = np.asarray(data.trained_on, np.float32)
+    if where := node.dataset:
+        data = own_data(node.dataset, own_reading(configuration.keys.reading))
+    else:
+        dataset, folder, reading = node.shared_dataset(configuration.keys)
+        data = cached_dataset(dataset, folder, reading)
+        where = f"{dataset} in {folder}" if folder else dataset
+    positions = _positions(task, data, node, configuration)
+    examples, held_back = divide_examples(positions, task, configuration)
+    first_class, classes = own_classes(configuration, task, node)
+    labels = data.train_labels - first_class if first_class else data.train_labels
+    check_labels(labels[examples], classes, f"client {task.partition_id}, {where}")
+    targets = None
+    if data.train_targets is not None:
+        targets = np.asarray(data.trained_on, np.float32)
     return PreparedClient(node, configuration, data, examples, held_back, labels, targets, classes)
 
 

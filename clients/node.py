@@ -70,11 +70,6 @@ class Node(NodeTable):
         return self.allow_run_paths or self.simulated
 
     @property
-    def allows_attack(self) -> bool:
-        """True if it may play a hostile client."""
-        return self.allow_attack or self.simulated
-
-    @property
     def plugins_folder(self) -> str | None:
         """Folder of the files of plugins that it takes; None: a simulated node takes all."""
         return None if self.simulated else self.plugins_dir

@@ -86,8 +86,6 @@ def deadline(seconds: float) -> Iterator[None]:
 def refuse_task(task: TrainTask, node: Node, configuration: Configuration) -> None:
     """Refuse what this node does not do, whatever the server says."""
     problem = ""
-    # What an attack makes of an update is sent without noise.
-    plays_hostile = node.allows_attack and not node.private
     # Behind the last client comes the virtual one that pre-trains.
     if task.partition_id not in (node.partition_id, node.num_partitions):
         problem = (
@@ -99,11 +97,10 @@ def refuse_task(task: TrainTask, node: Node, configuration: Configuration) -> No
             f"the run's exchange is '{configuration.exchange.name}', and this node's configuration "
             f"has exchange='{node.exchange}': it sends its updates in no other way"
         )
-    elif configuration.attacks(task.partition_id) and not plays_hostile:
+    elif configuration.attacks(task.partition_id) and not node.simulated:
         problem = (
-            f"attack is '{configuration.attack.name}' for partition {task.partition_id}, and this "
-            "node does not play hostile clients: only simulated nodes do, and SuperNodes whose "
-            "node configuration has allow-attack=true and not private=true"
+            f"attack is '{configuration.attack.name}' for partition {task.partition_id}, and only "
+            "simulated nodes play hostile clients"
         )
     elif node.private and not any(part.draws for part in configuration.outgoing):
         problem = (

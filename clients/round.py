@@ -11,7 +11,6 @@ import time
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from flwr.app import Context, Message
 
 from bfl import randomness
@@ -19,7 +18,6 @@ from bfl.archives import add_prefix, strip_prefix
 from bfl.configuration import Configuration
 from bfl.configuration.configuration import says_nothing_measured
 from bfl.engine.processes import resident_memory
-from bfl.errors import ConfigurationError, public
 from bfl.experiments.run.network import trainer_for
 from bfl.federation import client_metrics as names
 from bfl.federation import wire
@@ -102,14 +100,11 @@ def train_round(
             else division.head_of(trainer.network.initial_posterior(keys.seed))
         )
         received, manifest = division.joined(global_posterior, own), division.shared
-    personalization, personal_word = configuration.personalization, ""
+    personalization = configuration.personalization
     if isinstance(personalization, PersonalModel):
-        personal_word = personal_model or configuration.words["model"]
-        personal_state = part_states.of_part(personalization)
-        check_model(task, personal_state, personal_word)
         drawn = randomness.generator(keys.seed, "personal", task.partition_id)
         more["personal"] = PersonalTask(
-            state=personal_state,
+            state=part_states.of_part(personalization),
             seed=int(drawn.integers(2**62)),
             prior=lambda start: configuration.personal_prior.density(start, {}),
             learning_rate=personalization.personal_learning_rate,
@@ -176,9 +171,8 @@ def train_round(
     kept_models: dict[str, Any] = {}
     if keeps_optimizer:
         keeps |= add_prefix(states.OPTIMIZER, result.optimizer_state)
-    if personal_word and result.personal:
-        word = np.frombuffer(personal_word.encode(), np.uint8)
-        kept_models["personal"] = {**result.personal, MODEL: word}
+    if result.personal:
+        kept_models["personal"] = result.personal
     if division:
         kept_models["head"] = division.head_of(update).vectors()
         update = division.shared_of(update)
@@ -245,19 +239,3 @@ def _personal_model(task: wire.TrainTask, client: PreparedClient) -> str:
         return ""
     words = personalization.assignment.words
     return client.node.personal_model or words(client.node.num_partitions)[task.partition_id]
-
-
-MODEL = "model"
-"""The name under which a state has the word of its model: those of other kinds may be as large."""
-
-
-def check_model(task: wire.TrainTask, state: Arrays, word: str) -> None:
-    """Refuse a personal model that is not the one that was kept."""
-    before = state[MODEL].tobytes().decode() if MODEL in state else word
-    if before != word:
-        other = ConfigurationError(
-            f"client {task.partition_id}: the personal model that it kept in round "
-            f"{task.pooled_round} is '{before}', and it would be '{word}' now (personal-model in "
-            f"the node's configuration); allowed: '{before}' to the end of the run"
-        )
-        raise public(other)

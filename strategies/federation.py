@@ -74,7 +74,6 @@ def discover(
             return Federation(
                 nodes={p: partitions[p][0] for p in by_partition},
                 own_examples={p: d.own_examples for p, d in by_partition.items()},
-                attackable=frozenset(p for p, d in by_partition.items() if d.allows_attack),
                 stateful=frozenset(p for p, d in by_partition.items() if d.keeps_state),
                 noise_anew=anew,
                 descriptions=descriptions,
@@ -136,7 +135,6 @@ class Federation:
         nodes: Node id by partition id, for partition ids 0 to K − 1.
         own_examples: Size of the nodes' own data by partition id; 0 where a node takes its part of
             the run's data set.
-        attackable: The partitions whose nodes would play hostile clients.
         stateful: The partitions whose nodes keep a state that outlives Flower's run.
         noise_anew: Whether some node draws noise that no seed repeats.
         by_order: Whether the nodes are asked nothing, and numbered by the order of their ids.
@@ -145,7 +143,6 @@ class Federation:
 
     nodes: Mapping[int, int]
     own_examples: Mapping[int, int]
-    attackable: frozenset[int] = frozenset()
     stateful: frozenset[int] = frozenset()
     noise_anew: bool = True
     by_order: bool = False

@@ -146,7 +146,6 @@ class NodeTable(Table):
     greatest_weight: float = Field(1.0, gt=0.0, le=1.0)
     private: bool = False
     personal_model: Annotated[str, AfterValidator(_model)] = ""
-    allow_attack: bool = False
 
 
 class NodeSettings(NodeTable):

@@ -31,7 +31,7 @@ LONGEST_NAME = 500
 
 ALWAYS = {
     *("partition_id", "num_partitions", "own_examples", "code"),
-    *("allows_attack", "keeps_state", "noise_anew"),
+    *("keeps_state", "noise_anew"),
 }
 """The fields of a description that are sent also where they are empty or false."""
 
@@ -47,7 +47,6 @@ class NodeDescription:
     Attributes:
         own_examples: The number of examples of its own; 0: it takes its part of the run's data.
         code: The digest of the code that it runs; empty: not this package's.
-        allows_attack: Whether it would play a hostile client.
         keeps_state: Whether what its client keeps outlives the node and Flower's run.
         plugins: Why the run's plugins cannot be used on it; empty: they can, as for the next three.
         data: Why the data that it would train on cannot be had.
@@ -61,7 +60,6 @@ class NodeDescription:
     num_partitions: pydantic.NonNegativeInt
     own_examples: pydantic.NonNegativeInt
     code: str = ""
-    allows_attack: bool = False
     keeps_state: bool = False
     plugins: ClientText = ""
     data: ClientText = ""

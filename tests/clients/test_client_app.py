@@ -47,24 +47,18 @@ def reason(content: RecordDict, **config: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("config", "allows", "keeps"),
-    [
-        ({}, False, False),
-        ({"allow-attack": True}, True, False),
-        ({"state-dir": "/var/lib/x"}, False, True),
-        ({"simulation": True}, True, True),
-    ],
+    ("config", "keeps"),
+    [({}, False), ({"state-dir": "/var/lib/x"}, True), ({"simulation": True}, True)],
 )
-def test_a_node_says_what_it_would_do(config: Any, allows: bool, keeps: bool) -> None:
+def test_a_node_says_what_it_would_do(config: Any, keeps: bool) -> None:
     said = NodeDescription.from_content(ask(describe, RecordDict(), **config).content)
     assert (said.partition_id, said.num_partitions) == (1, 3)
-    assert (said.allows_attack, said.keeps_state) == (allows, keeps)
+    assert said.keeps_state == keeps
 
 
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"allow-attack": "true"}, "allow-attack is 'true'; allowed: true or false"),
         ({"allow-run-paths": "true"}, "allow-run-paths is 'true'; allowed: true or false"),
         ({"personal-model": "cnn7"}, "personal-model is 'cnn7'"),
         ({"greatest-weight": 0}, "greatest-weight is 0; allowed: "),
@@ -98,21 +92,10 @@ def test_a_node_that_masks_its_updates_sends_none_as_they_are() -> None:
 
 def test_a_supernode_plays_no_hostile_client() -> None:
     said = reason(task(1, **HOSTILE))
-    assert "attack is 'sign-flip' for partition 1, and this node does not play" in said
-    assert "allow-attack=true" in said
-
-
-@pytest.mark.parametrize(
-    ("values", "config"),
-    [
-        (HOSTILE, {"allow-attack": True}),
-        (HOSTILE, {"simulation": True}),
-        ({**HOSTILE, "attackers": 1}, {}),  # another partition is hostile
-        ({"attackers": 2}, {}),  # and here nobody is
-    ],
-)
-def test_what_is_allowed_is_not_refused(values: Any, config: Any) -> None:
-    assert NOTHING_TO_DO in reason(task(1, **values), **config)
+    assert "attack is 'sign-flip' for partition 1, and only simulated nodes" in said
+    assert NOTHING_TO_DO in reason(task(1, **HOSTILE), simulation=True)
+    assert NOTHING_TO_DO in reason(task(1, **{**HOSTILE, "attackers": 1}))
+    assert NOTHING_TO_DO in reason(task(1, attackers=2))
 
 
 def test_another_clients_task_is_refused() -> None:
@@ -303,11 +286,11 @@ def test_a_client_is_prepared_again_if_it_is_asked_for_something_else() -> None:
     # The client before is forgotten: a server that asks for more each round fills no memory.
     run = new_run({})
     context = Context(run.run_id, 1, {**NODE, "simulation": True}, RecordDict(), {})
-    message = Message(RecordDict(), 1, "train")
 
     def client(*examples: int, **values: Any) -> PreparedClient:
         given = json.dumps({"dataset": "digits", **values})
-        return cached_client(message, context, TrainTask(1, 1, given, 10, np.array(examples)))
+        task = TrainTask(1, 1, given, 10, np.array(examples))
+        return cached_client(context, Node.of(context), task)
 
     first = client(3, 5)
     assert client(3, 5) is first
@@ -326,4 +309,4 @@ def test_data_of_a_nodes_own_are_of_one_site_and_train(tmp_path: Path) -> None:
     own = {"dataset": f"npz:{tmp_path / 'own.npz'}"}
     context = Context(new_run({}).run_id, 1, {**NODE, **own}, RecordDict(), {})
     task = TrainTask(1, 1, json.dumps({"dataset": "digits", "test-sites": "site:oslo"}), 10, None)
-    assert cached_client(Message(RecordDict(), 1, "train"), context, task).examples.size == 9
+    assert cached_client(context, Node.of(context), task).examples.size == 9

@@ -9,10 +9,8 @@ import pytest
 from flwr.app import Context, Message, RecordDict
 
 from bfl.engine.flower import new_run
-from bfl.errors import ConfigurationError
 from bfl.federation.wire import TrainTask
 from clients.client_app import train
-from clients.round import MODEL, check_model
 
 CLASSES = 10
 PRIVATE: dict[str, Any] = {
@@ -113,20 +111,3 @@ def test_a_server_names_none_of_a_nodes_own_examples(tmp_path: Path) -> None:
         assert SOUND in asked(values, None, dataset=own)
         said = asked(values, np.array([3]), dataset=own)
         assert "client 0 has data of its own, all of which it trains on" in said
-
-
-TASK = TrainTask(3, 1, "{}", 10, None, pooled_round=2)
-
-
-def kept(word: str) -> dict[str, np.ndarray]:
-    return {"mean": np.zeros(2), MODEL: np.frombuffer(word.encode(), np.uint8)}
-
-
-def test_a_kept_model_is_gone_on_with_and_another_one_refused() -> None:
-    """What was kept before words were kept is taken as it is; the server is told why not."""
-    check_model(TASK, kept("resnet8"), "resnet8")
-    check_model(TASK, {"mean": np.zeros(2)}, "resnet8")
-    check_model(TASK, {}, "mlp")
-    with pytest.raises(ConfigurationError, match=r"client 1.*round 2.*'mlp'.*'resnet8'") as refused:
-        check_model(TASK, kept("mlp"), "resnet8")
-    assert refused.value.public

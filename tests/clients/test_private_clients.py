@@ -84,16 +84,6 @@ def test_a_node_that_asks_for_noise_sends_nothing_without(values: dict[str, Any]
     assert "private=true" not in asked(task, private=True).error.reason
 
 
-def test_a_private_node_plays_no_hostile_client() -> None:
-    """What an attack makes of an update is sent without noise: a server could ask for that."""
-    hostile = {**PRIVATE, "attack": "sign-flip", "attackers": 2}
-    task = TrainTask(1, 0, json.dumps(hostile), 10, None)
-    said = asked(task, private=True, **{"allow-attack": True}).error.reason
-    assert "does not play hostile clients" in said
-    said = asked(task, **{"allow-attack": True}).error.reason
-    assert "does not play hostile clients" not in said
-
-
 def test_a_private_client_says_nothing_that_it_has_measured(tensorflow: Any) -> None:
     from bfl.experiments.run.network import trainer_for
 

@@ -71,7 +71,7 @@ CLIENTS, NODE, SERVER = "clients.toml", "node.toml", "server.toml"
         (NODE, "", 'bundles = ["00"]', "client-0: bundles.0 is '00'"),
         (NODE, "", "bundles = []", r"client-0: bundles is \[\]"),
         (NODE, "", "private = 1", "client-0: private is 1"),
-        (NODE, "", 'allow-attack = "no"', "client-0: allow-attack is 'no'"),
+        (NODE, "", 'private = "no"', "client-0: private is 'no'"),
         (NODE, "", "greatest-weight = 0", "client-0: greatest-weight is 0"),
         (NODE, "", "greatest-weight = 1.5", "client-0: greatest-weight is 1.5"),
         (NODE, "", "greatest-weight = nan", "client-0: greatest-weight is nan"),
@@ -119,7 +119,6 @@ def test_a_clients_data_are_below_its_folder_or_absolute(federation: FederationF
         "plugins-dir": str(place.resolve() / "plugins"),
         "allow-run-paths": False,
         "private": False,
-        "allow-attack": False,
         "greatest-weight": 1.0,
         "dataset": f"npz:{place.resolve() / 'data.npz'}",
     }
@@ -153,11 +152,11 @@ def test_the_file_that_the_setup_writes_names_every_setting() -> None:
 
 def test_what_a_clients_operator_says_reaches_its_app(federation: FederationFolder) -> None:
     place = federation.client("client-0")
-    said = 'private = true\npersonal-model = "lenet5"\nallow-attack = true\ngreatest-weight = 0.4\n'
+    said = 'private = true\npersonal-model = "lenet5"\ngreatest-weight = 0.4\n'
     (place / "node.toml").write_text(said)
     config = node_config(*check_client(place, NOW), Path("/state"), place / "key")
     node = Node.of(SimpleNamespace(node_config=config))  # type: ignore[arg-type]
-    assert (node.private, node.personal_model, node.allows_attack) == (True, "lenet5", True)
+    assert (node.private, node.personal_model) == (True, "lenet5")
     assert node.greatest_weight == 0.4
     assert not node.simulated
 

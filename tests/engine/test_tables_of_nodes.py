@@ -21,7 +21,7 @@ from bfl.errors import BflError, ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.node_description import TABLE_QUERY, TableDescription
 from bfl.federation.wire import CONFIG, VERSION, WIRE_FORMAT, WireFormatError
-from clients.tables import describe_table
+from clients.description import describe_table
 from strategies.application.tables import _problem
 
 KEYS: dict[str, Any] = {

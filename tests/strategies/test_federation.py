@@ -284,12 +284,10 @@ def test_a_silent_new_node_delays_nobody_when_no_client_lacks_its_node() -> None
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_what_nodes_say_they_keep_and_play_is_known(keeps: bool) -> None:
-    app = make_app(keeps_state=keeps, allows_attack=not keeps)
+def test_what_nodes_say_they_keep_is_known(keeps: bool) -> None:
+    app = make_app(keeps_state=keeps)
     federation = discover(DeploymentGrid(app, range(2), 2), 2, timeout=10.0, poll=0.001)
-    everyone, nobody = frozenset({0, 1}), frozenset[int]()
-    assert federation.stateful == (everyone if keeps else nobody)
-    assert federation.attackable == (nobody if keeps else everyone)
+    assert federation.stateful == (frozenset({0, 1}) if keeps else frozenset())
 
 
 def test_a_run_goes_on_without_a_lost_node_and_with_the_one_that_comes_back() -> None:

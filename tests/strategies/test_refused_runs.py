@@ -41,19 +41,12 @@ def federation(*configs: dict[str, Any]) -> Federation:
     return discover(grid, 0, timeout=10.0, poll=0.001)
 
 
-ALLOWS: dict[str, Any] = {"allow-attack": True}
-
-
-def test_hostile_clients_need_nodes_that_allow_them() -> None:
-    nodes = federation(ALLOWS, {}, {})
-    with pytest.raises(
-        ConfigurationError, match=rf"which partition 1 \(node {FIRST_ID + 1}\) will"
-    ):
-        check_attackers(resolve(HOSTILE), nodes)
-    check_attackers(resolve({**HOSTILE, "attackers": 1}), nodes)
-    check_attackers(resolve({"attackers": 2}), nodes)
-    check_attackers(resolve(HOSTILE), federation(ALLOWS, ALLOWS, {}))
-    check_attackers(resolve(HOSTILE), federation({"simulation": True}, {"simulation": True}))
+def test_only_simulated_clients_play_hostile_ones() -> None:
+    simulated = federation({"simulation": True}, {"simulation": True})
+    with pytest.raises(ConfigurationError, match="only simulated clients play hostile ones"):
+        check_attackers(resolve(HOSTILE), federation({}, {}))
+    check_attackers(resolve(HOSTILE), simulated)
+    check_attackers(resolve({"attackers": 2}), federation({}, {}))
 
 
 def test_a_refused_run_leaves_nothing(tmp_path: Path, tensorflow: Any) -> None:
