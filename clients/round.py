@@ -67,15 +67,15 @@ def train_round(
 
     # State in: what was kept in the last round that the server has pooled.
     keeps_optimizer = keys.optimizer_state == "keep"
-    store, kept = None, dict[str, Any]()
+    store, state_before = None, dict[str, Any]()
     if keeps_optimizer or any(part.client_state_name for part in parts):
         store = states.client_state(context, node, task)
-        kept = dict(store.restore(task))
+        state_before = dict(store.restore(task))
     part_states = states.PartStates()
     broadcast: Arrays = {}
     if parts or wire.EXTRAS in message.content:
         broadcast = states.received_extras(message.content, parts, global_posterior)
-        part_states = states.PartStates.of(parts, kept, task, global_posterior)
+        part_states = states.PartStates.of(parts, state_before, task, global_posterior)
 
     # The network, built once in a process.
     personal_model = _personal_model(task, client)
@@ -85,7 +85,7 @@ def train_round(
             configuration, client.data.image_shape, client.classes, personal_model=personal_model
         )
     trainer, manifest = client.trainer, client.trainer.network.manifest
-    received = global_posterior
+    local_posterior = global_posterior
 
     # What training does besides.
     more: dict[str, Any] = {"epochs": keys.local_epochs}
@@ -99,7 +99,7 @@ def train_round(
             if head
             else division.head_of(trainer.network.initial_posterior(keys.seed))
         )
-        received, manifest = division.joined(global_posterior, own), division.shared
+        local_posterior, manifest = division.joined(global_posterior, own), division.shared
     personalization = configuration.personalization
     if isinstance(personalization, PersonalModel):
         drawn = randomness.generator(keys.seed, "personal", task.partition_id)
@@ -111,11 +111,14 @@ def train_round(
             keeps_optimizer=keeps_optimizer,
         )
     if keeps_optimizer:
-        more |= {"optimizer_state": strip_prefix(states.OPTIMIZER, kept), "keeps_optimizer": True}
+        more |= {
+            "optimizer_state": strip_prefix(states.OPTIMIZER, state_before),
+            "keeps_optimizer": True,
+        }
     if configuration.start.elsewhere:
         more["start"] = configuration.start.begin(
             part_states.of_part(configuration.start),
-            received,
+            local_posterior,
             lambda: trainer.network.initial_posterior(keys.seed),
         )
     if configuration.workload.varies:
@@ -124,8 +127,8 @@ def train_round(
         )
     if configuration.correction.active:
         correction = configuration.correction
-        more["offsets"] = correction.checked_offsets(
-            part_states.of_part(correction), broadcast, received
+        more["offsets"] = correction.offsets(
+            part_states.of_part(correction), broadcast, local_posterior
         )
     if configuration.example_privacy.active and not node.simulated:
         more["draws"] = SystemNormals()
@@ -133,8 +136,8 @@ def train_round(
     # Local epochs of the objective.
     prior_state = part_states.of_part(configuration.prior) if parts else {}
     local_task = LocalTask(
-        received=received,
-        prior=configuration.prior.density(received, prior_state),
+        received=local_posterior,
+        prior=configuration.prior.density(local_posterior, prior_state),
         examples=examples,
         learning_rate=configuration.schedule.learning_rate(
             keys.learning_rate, task.server_round, keys.rounds
@@ -167,10 +170,10 @@ def train_round(
         )
 
     # State out, but for the parts' (below), and what is done to the update before it is sent.
-    keeps: dict[str, Any] = {}
+    state_after: dict[str, Any] = {}
     kept_models: dict[str, Any] = {}
     if keeps_optimizer:
-        keeps |= add_prefix(states.OPTIMIZER, result.optimizer_state)
+        state_after |= add_prefix(states.OPTIMIZER, result.optimizer_state)
     if result.personal:
         kept_models["personal"] = result.personal
     if division:
@@ -197,9 +200,9 @@ def train_round(
         trained = result.trained(local_task, update, broadcast)
         trained = replace(trained, received=global_posterior, **kept_models)
         extras, part_arrays = part_states.conclude(trained)
-        keeps |= part_arrays
+        state_after |= part_arrays
     if store:
-        store.save(task.server_round, keeps)
+        store.save(task.server_round, state_after)
 
     # The reply.
     if masked_task:

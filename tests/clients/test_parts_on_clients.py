@@ -96,41 +96,6 @@ def test_a_part_hides_nothing_from_those_that_it_does_not_go_with(
         corrections.withdraw(lambda component: component is part)
 
 
-class Leaning(NoCorrection):
-    """A correction that adds what it is told."""
-
-    name: ClassVar[str] = "leaning"
-    active: ClassVar[bool] = True
-    added: ClassVar[Any] = {}
-
-    def offsets(self, state: Arrays, broadcast: Arrays, received: Posterior) -> Arrays:
-        return self.added
-
-
-@pytest.mark.parametrize(
-    ("added", "problem"),
-    [
-        ({"mean": ZEROS, "point": ZEROS[:2], "variance": ZEROS}, "an array 'variance'"),
-        ({"mean": ZEROS}, "no array 'point'"),
-        ({"mean": ZEROS[:1], "point": ZEROS[:2]}, "'mean' as float32 (1,)"),
-    ],
-)
-def test_what_is_added_to_gradients_is_a_mean_and_a_point(
-    added: Arrays, problem: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Refused where training would leave it out, or fail in words of its own."""
-    monkeypatch.setattr(Leaning, "added", {"mean": np.ones(3), "point": np.ones(2)})
-    found = Leaning().checked_offsets({}, {}, RECEIVED)
-    assert {name: array.dtype for name, array in found.items()} == {
-        "mean": np.float32,
-        "point": np.float32,
-    }
-    monkeypatch.setattr(Leaning, "added", added)
-    with pytest.raises(ConfigurationError) as caught:
-        Leaning().checked_offsets({}, {}, RECEIVED)
-    assert f"correction 'leaning' adds {problem}" in str(caught.value)
-
-
 class Factors(TwoSidedPart):
     name: ClassVar[str] = "factors"
     state_name: ClassVar[str] = "shared"

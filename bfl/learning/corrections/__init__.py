@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from bfl.errors import ConfigurationError, public
 from bfl.federation.parts import (
     GREATEST_BESIDE,
     Arrays,
@@ -15,7 +14,6 @@ from bfl.federation.parts import (
     DeclaredArray,
     Trained,
     TwoSidedPart,
-    extras_problem,
 )
 from bfl.posteriors import Posterior
 from bfl.registry import Registry
@@ -45,21 +43,6 @@ class Correction(TwoSidedPart, ABC):
 
         ``broadcast`` is what the server has sent besides the posterior.
         """
-
-    def checked_offsets(self, state: Arrays, broadcast: Arrays, received: Posterior) -> Arrays:
-        """Return ``offsets`` of the right names and shapes; nothing if it is not active."""
-        if not self.active:
-            return {}
-        given = self.offsets(state, broadcast, received)
-        offsets = {name: np.asarray(array, np.float32) for name, array in given.items()}
-        wanted = [DeclaredArray(v, getattr(received, v).shape) for v in ("mean", "point")]
-        if problem := extras_problem(offsets, wanted, values=False):
-            shapes = " and ".join(f"'{array.name}' {array.shape}" for array in wanted)
-            sentence = (
-                f"correction '{self.name}' adds {problem} to gradients; allowed: {shapes}, both"
-            )
-            raise public(ConfigurationError(sentence))
-        return offsets
 
 
 corrections: Registry[Correction] = Registry("correction", "bfl.learning.corrections")
