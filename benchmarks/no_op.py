@@ -128,7 +128,7 @@ def run_ours(grid: Grid, context: Context) -> None:
     strategy = strategy_class(averaging)(
         weighting=weightings.create("train-size"),
         client_options=ClientOptions(
-            configuration=json.dumps(dict(resolve({}).values)),
+            configuration=resolve({}),
             partition=[np.arange(EXAMPLES)] * federation.clients,
         ),
         run=Ticking(federation=nodes),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,7 +21,6 @@ from strategies.server_state import Round
 from strategies.updates import ClientUpdate, RefusedUpdateError, judge_updates, read_update
 
 if TYPE_CHECKING:
-    from bfl.configuration import Configuration
     from strategies.federation import Federation
     from strategies.run_support import ClientOptions, RunSupport
 
@@ -33,7 +33,6 @@ class FlowerClients:
 
     Args:
         federation: The nodes; those that are gone are looked for again before each round.
-        configuration: What is known of the clients' configuration; None: they are sent none.
         silence: Seconds without hearing from any client after which a round goes on without those
             that have not replied.
         warn: Shows what goes wrong with a client.
@@ -51,21 +50,22 @@ class FlowerClients:
         federation: Federation,
         options: ClientOptions,
         run: RunSupport,
-        configuration: Configuration | None,
         *,
         silence: float,
         warn: Callable[[str], None],
     ) -> None:
         self.grid, self.federation = grid, federation
         self.options, self.silence = options, silence
-        self.num_examples = _num_examples(
-            federation, options, configuration.held_back_share if configuration else 0.0
-        )
+        self.num_examples = _num_examples(federation, options)
         self.more = ConfigRecord()
         self.usable = UsableReplies(1)
         self._run, self._warn = run, warn
         self._texts_shown: set[str] = set()
-        self._texts = {paths: options.configuration_text(paths=paths) for paths in (False, True)}
+        configuration = options.configuration
+        self._texts = {
+            paths: json.dumps(configuration.for_clients(paths=paths) if configuration else {})
+            for paths in (False, True)
+        }
         self._likelihood_examples = 0
         if configuration and configuration.inference.counts_all_examples:
             if unknown := [str(i) for i in range(self.size) if i not in self.num_examples]:
@@ -245,9 +245,8 @@ class FlowerClients:
         )
 
 
-def _num_examples(
-    federation: Federation, options: ClientOptions, held_back_share: float
-) -> dict[int, int]:
+def _num_examples(federation: Federation, options: ClientOptions) -> dict[int, int]:
+    held_back = options.configuration.held_back_share if options.configuration else 0.0
     parts = [None] * federation.size if options.partition is None else options.partition
     most = options.max_examples
     if len(parts) < federation.size:
@@ -270,8 +269,8 @@ def _num_examples(
         # A node that says nothing is believed in each round, up to the most.
         if examples := own if part is None else len(part):
             known[partition_id] = examples
-            if held_back_share:
+            if held_back:
                 from bfl.closing.base import held_back_count
 
-                known[partition_id] -= max(0, held_back_count(examples, held_back_share))
+                known[partition_id] -= max(0, held_back_count(examples, held_back))
     return known

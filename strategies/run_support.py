@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from bfl.engine.flower import log
 from bfl.federation.wire import Positions
-from bfl.texts import from_json
 from strategies.server_state import Round, ServerState
 
 if TYPE_CHECKING:
@@ -36,8 +34,7 @@ class ClientOptions:
         round_retries: How often clients that fail are asked again when there are fewer.
         node_timeout: Seconds to wait for all nodes before the first round.
         max_examples: The most examples that a client may claim to hold of its own.
-        configuration: The configuration that clients of this package are sent a part of, or a JSON
-            object of flat keys.
+        configuration: The configuration that clients of this package are sent a part of.
         num_classes: The number of classes, for the same.
         partition: The examples of each client by partition id, for the same; None where nodes have
             their own, and ``[None] * clients`` where those say which partition is theirs.
@@ -48,7 +45,7 @@ class ClientOptions:
     round_retries: int = 2
     node_timeout: float = 300.0
     max_examples: int = 1_000_000
-    configuration: Configuration | str = "{}"
+    configuration: Configuration | None = None
     num_classes: int = 10
     partition: Sequence[Positions | None] | None = None
 
@@ -57,27 +54,6 @@ class ClientOptions:
         least = self.min_clients
         share = least * selected if least < 1 else min(least, selected)
         return max(1, math.ceil(share - 1e-9))
-
-    def configuration_text(self, *, paths: bool = True) -> str:
-        """Return what clients are sent of the configuration; a text of your own as it is.
-
-        Args:
-            paths: Whether the clients look for the run's data where the server has them.
-        """
-        if isinstance(self.configuration, str):
-            return self.configuration
-        return json.dumps(self.configuration.for_clients(paths=paths))
-
-    def known_configuration(self) -> Configuration | None:
-        """Return what is known of the clients' configuration; None: they are sent none."""
-        if not isinstance(self.configuration, str):
-            return self.configuration
-        values = from_json(self.configuration)
-        if not values:
-            return None
-        from bfl.configuration import resolve
-
-        return resolve(values, check_data=False, check_parts=False)
 
 
 @dataclass(kw_only=True)

@@ -134,7 +134,7 @@ def begin(
     """
     method, run, options = strategy.method, strategy.run, strategy.client_options
     initial = initial_posterior(arrays, run.manifest)
-    configuration = options.known_configuration()
+    configuration = options.configuration
     check_method(method, initial, configuration, run.server, options.round_retries, run.manifest)
     method.declared(initial)  # refuses what does not fit before anybody trains
     # Examples are assigned by partition ids, parts keep clients' states by them, and masks are
@@ -152,9 +152,7 @@ def begin(
     if not (by_partition or options.clients or run.federation):
         text = "begins with the %d nodes that are there; ClientOptions(clients=…) waits for more"
         log(WARNING, text, nodes.size)
-    clients = FlowerClients(
-        grid, nodes, options, run, configuration, silence=timeout, warn=run.warn
-    )
+    clients = FlowerClients(grid, nodes, options, run, silence=timeout, warn=run.warn)
     if secure_sums := method.exchange.secure_sums:
         from strategies.masked import check_masked
 

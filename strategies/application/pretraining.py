@@ -18,6 +18,7 @@ it the epoch before, the data would count once more every epoch. An epoch is eva
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,6 @@ from bfl.errors import ConfigurationError, NotFiniteError, RunError
 from bfl.experiments.results.run_folder import run_key
 from bfl.federation.wire import TRAIN, Positions, TrainTask, posterior_to_arrays, train_content
 from bfl.posteriors import Posterior
-from strategies.run_support import ClientOptions
 from strategies.updates import read_update
 
 if TYPE_CHECKING:
@@ -110,14 +110,15 @@ def pretrain(run: FederationRun, initial: Posterior) -> Posterior:
         )
     share, held_out = keys.pretrain_examples, keys.pretrain_validation
     train, validation = split_off(dataset, share, held_out, run.data.used)
-    options = ClientOptions(configuration=configuration_of_pretraining(run.configuration))
+    configuration = configuration_of_pretraining(run.configuration)
+    text = json.dumps(configuration.for_clients(paths=federation.reads_run_paths(0)))
     posterior = best = initial
     accuracies: list[float] = []
     for epoch in range(1, keys.pretrain_epochs + 1):
         task = TrainTask(
             server_round=epoch,
             partition_id=partition_id,
-            configuration=options.configuration_text(paths=federation.reads_run_paths(0)),
+            configuration=text,
             num_classes=dataset.num_classes,
             examples=train,
             run_folder=run.folder if federation.simulated else "",

@@ -89,7 +89,6 @@ def sum_columns(
         federation,
         options,
         run_support.RunSupport(),
-        None,
         silence=keys.client_timeout,
         warn=say,
     )

@@ -1,7 +1,6 @@
 """The picture of a round at the top of the documentation, held to the code and to a round."""
 
 import ast
-import json
 import re
 import sys
 from pathlib import Path
@@ -85,7 +84,7 @@ def test_a_round_goes_through_every_step(monkeypatch: pytest.MonkeyPatch) -> Non
     strategy = WeightedSumOfNormals(
         weighting="train-size",
         client_options=ClientOptions(
-            configuration=json.dumps(GIVEN), partition=[np.arange(4), np.arange(4, 10)]
+            configuration=resolve(GIVEN), partition=[np.arange(4), np.arange(4, 10)]
         ),
         run=Warned(pool_noise=PoolNoise(resolve(GIVEN).outgoing, 0, anew=False)),
     )

@@ -100,7 +100,6 @@ def make_clients(
         discover(grid, size, 10.0),
         ClientOptions(**{"min_clients": 1, "round_retries": 0, **more}),
         RunSupport(manifest=manifest),
-        None,
         silence=10.0,
         warn=warn,
     )

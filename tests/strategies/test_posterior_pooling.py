@@ -205,7 +205,7 @@ def test_clients_are_sent_their_examples_and_the_configuration() -> None:
         **arguments(
             weighting=weightings.create("equal"),
             partition=partition,
-            configuration=json.dumps({"seed": 4, "inference": "flipout"}),
+            configuration=resolve({"seed": 4, "inference": "flipout"}),
             num_classes=7,
         )
     )
@@ -213,7 +213,8 @@ def test_clients_are_sent_their_examples_and_the_configuration() -> None:
     assert tasks[0].examples is not None
     assert tasks[0].examples.tolist() == [5, 3, 1]
     assert tasks[1].examples is None
-    assert json.loads(tasks[2].configuration) == {"seed": 4, "inference": "flipout"}
+    sent = json.loads(tasks[2].configuration)
+    assert (sent["seed"], sent["inference"]) == (4, "flipout")
     assert tasks[2].num_classes == 7
 
 
@@ -229,20 +230,12 @@ def test_an_unusable_reply_is_left_out_and_counted(fault: str) -> None:
         return reply_content(nothing, {"num-examples": 1})
 
     rounds: list[Round] = []
-    heard: list[tuple[int, Any]] = []
     strategy = strategies.Conflation(
-        **arguments(
-            weighting=weightings.create("equal"),
-            on_round=rounds.append,
-            on_replies=lambda *counted: heard.append(counted),
-        )
+        **arguments(weighting=weightings.create("equal"), on_round=rounds.append)
     )
     pooled = run(make_grid(make_app(sometimes)), strategy)
     counts = [rounds[0].metrics[key] for key in ("clients", "failures", "refused")]
     assert counts == ([3, 1, 0] if fault == "raises" else [3, 0, 1])
-    # Whoever looks on hears of each reply as it comes.
-    assert [sum(so_far.values()) for _, so_far in heard] == list(range(5))
-    assert (heard[-1][0], list(heard[-1][1].values())) == (4, counts)
     expected = start().mean + (0 + 1 + 3) / 3
     np.testing.assert_allclose(pooled.mean, expected, rtol=1e-6)
 
