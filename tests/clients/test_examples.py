@@ -65,14 +65,6 @@ def test_one_label_too_many_fails_in_every_round_whatever_is_drawn(
         assert str(tmp_path) not in said[0]
 
 
-@pytest.mark.parametrize("labels", [np.arange(40) % CLASSES + 1, np.array(["ant", "bee"] * 20)])
-def test_labels_that_a_nodes_own_data_alone_number_are_refused(tmp_path: Path, labels: Any) -> None:
-    """The class 1 of the run may be the first that this node happens to have."""
-    word = archive(tmp_path, labels)
-    assert word in asked({"model": "mlp"}, None, dataset=word, simulation=True)
-    assert SOUND in asked({"model": "mlp", "dataset": word}, np.arange(40), simulation=True)
-
-
 def test_a_label_of_an_example_that_is_not_the_clients_is_nothing_to_it(tmp_path: Path) -> None:
     labels = np.arange(40) % CLASSES
     labels[7] = 12

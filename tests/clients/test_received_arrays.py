@@ -37,7 +37,7 @@ def reason(beside: ArrayRecord | ConfigRecord | None, **node: Any) -> str:
     content = train_content(posterior_to_arrays(RECEIVED), task)
     if beside is not None:
         content[EXTRAS] = beside
-    config = {"partition-id": 0, "num-partitions": 3, **node}
+    config = {"partition-id": 0, "num-partitions": 3, "state-dir": "/nowhere", **node}
     context = Context(new_run({}).run_id, 1, config, RecordDict(), {})
     return str(client_app.train(Message(content, 1, "train"), context).error.reason)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_federation import federated_round, play
+from small_federation import federated_round
 
 from bfl.aggregation.pooling import CLIPPED
 from bfl.configuration import resolve
@@ -99,26 +99,6 @@ def test_a_server_step_leaves_moving_means_and_variances_as_they_were_pooled() -
     assert abs(scale - 2.0) > 0.1
     assert (np.abs(state.posterior.mean - 2.0) > 0.1).all()
     assert moving == pytest.approx([2.0, 0.01])
-
-
-@pytest.mark.parametrize(
-    ("keys", "manifest", "points", "warned"),
-    [
-        (MOMENTUM, None, 3, True),
-        (MOMENTUM, MOVING, 3, False),
-        (MOMENTUM, None, 0, False),
-        ({"strategy": "nwa"}, None, 3, False),
-    ],
-)
-def test_steps_that_may_move_statistics_are_warned_of(
-    keys: dict[str, Any], manifest: Manifest | None, points: int, warned: bool
-) -> None:
-    """Without a manifest nobody knows which point parameters follow the data."""
-    optimizer = resolve(keys, check_data=False).server_optimizer
-    first = replace(posterior(0.0), point=np.ones(points, np.float32))
-    *_, told = play(start=first, rule="nwa", server_optimizer=optimizer, manifest=manifest)
-    said = [text for text in told if "moves all 3 point parameters" in text]
-    assert len(said) == warned
 
 
 PRIVATE: dict[str, Any] = {

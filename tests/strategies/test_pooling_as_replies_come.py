@@ -251,7 +251,7 @@ def test_an_idle_defence_waits_for_no_other_update() -> None:
         defence=defence,
         server_optimizer="none",
     )
-    request = round_request(method, ServerState.first(start(), 3), 0, {})
+    request = round_request(method, ServerState.first(start(), 3), 0)
     for update, weight in weigh(request, updates(), dict.fromkeys(range(3), 5), None):
         assert weight == 1 / 3
         assert pending == [update.partition_id]

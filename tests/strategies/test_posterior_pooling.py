@@ -107,25 +107,24 @@ def test_a_strategy_takes_its_rules_settings() -> None:
                 "rule": "nwa",
                 "weighting": "equal",
                 "parts": ["scaffold"],
-                "configuration": '{"correction": "scaffold", "optimizer": "adam"}',
+                "configuration": {"correction": "scaffold", "optimizer": "adam"},
             },
             ["plain gradient", "optimizer 'adam'"],
         ),
         (
-            {"rule": "nwa", "weighting": "equal", "configuration": '{"strategy": "pvi"}'},
+            {"rule": "nwa", "weighting": "equal", "configuration": {"strategy": "pvi"}},
             ["prior 'cavity'", "a pool of changed factors"],
         ),
         ({"rule": "factor-changes", "scale_floor": 0.0}, ["cavity", "prior 'fixed'"]),
-        ({"rule": "nwa", "configuration": '{"optimizer": "adma"}'}, ["did you mean 'adam'"]),
         (
-            {"rule": "aalv", "weighting": "equal", "configuration": '{"strategy": "dp-fedavg"}'},
+            {"rule": "aalv", "weighting": "equal", "configuration": {"strategy": "dp-fedavg"}},
             ["outgoing 'noise'", "this Strategy adds none", "noise-at='clients'"],
         ),
         (
             {
                 "rule": "aalv",
                 "weighting": "equal",
-                "configuration": '{"strategy": "dp-fedavg", "noise-at": "clients"}',
+                "configuration": {"strategy": "dp-fedavg", "noise-at": "clients"},
             },
             ["asked once a round", "round-retries"],
         ),
@@ -134,7 +133,10 @@ def test_a_strategy_takes_its_rules_settings() -> None:
 )
 def test_an_own_server_is_held_to_what_parts_declare(given: Any, words: list[str]) -> None:
     parts = tuple(corrections.create(name) for name in given.get("parts", ()))
-    strategy = PosteriorPooling(**arguments(**{**given, "parts": parts}))
+    settings = {**given, "parts": parts}
+    if values := given.get("configuration"):
+        settings["configuration"] = resolve(values, check_data=False, check_parts=False)
+    strategy = PosteriorPooling(**arguments(**settings))
 
     def trains(task: TrainTask, received: Posterior) -> RecordDict:
         raise AssertionError("a client was asked")
