@@ -58,7 +58,7 @@ def write_atomically(path: Path, *data: bytes | memoryview, mode: int = 0o666) -
     # Not by process id: two hosts that share the folder have the same ones.
     temporary = path.with_name(f".{path.name[:50]}.{secrets.token_hex(8)}.tmp")
     try:
-        with create(temporary, mode) as stream:
+        with open(temporary, "xb", opener=partial(os.open, mode=mode)) as stream:
             stream.writelines(data)
             stream.flush()
             os.fsync(stream.fileno())
@@ -66,11 +66,6 @@ def write_atomically(path: Path, *data: bytes | memoryview, mode: int = 0o666) -
     finally:
         temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
-
-
-def create(path: Path, mode: int = 0o666) -> IO[bytes]:
-    """Return a new file, opened for writing, or raise FileExistsError."""
-    return open(path, "xb", opener=partial(os.open, mode=mode))
 
 
 def sync_folder(path: Path) -> None:

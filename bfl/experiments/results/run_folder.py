@@ -18,7 +18,7 @@ import socket
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -35,7 +35,6 @@ from bfl.evaluation.prediction.predictions import FloatArray, IntArray, Predicti
 from bfl.evaluation.regression import FAMILIARITY, INTERVAL, Mixtures
 from bfl.evaluation.uncertainty.base import measure_all
 from bfl.files import (
-    create,
     folder_name_problem,
     near_path,
     private_folder,
@@ -272,17 +271,15 @@ class RunFolder(Files):
         """
         folder = cls.named(output_dir, name)
         path = folder.path
-        taken = f"{path} holds another run; choose another name, or overwrite it"
         try:
             path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
             if any((path / file).exists() for file in FILES_OF_A_BEGUN_RUN):
-                raise ConfigurationError(taken)
+                raise ConfigurationError(
+                    f"{path} holds another run; choose another name, or overwrite it"
+                )
             folder.write_json(RUN, {"environment": environment, "given": given or {}})
-            # Only one of two runs that start at once gets the folder.
-            with create(path / CONFIG, PRIVATE_FILE) as stream:
-                stream.write(_as_toml(config))
-        except FileExistsError as error:
-            raise ConfigurationError(taken) from error
+            # Atomic, and last: a run has begun whose configuration is there.
+            write_atomically(path / CONFIG, _as_toml(config), mode=PRIVATE_FILE)
         except OSError as error:
             raise ConfigurationError(f"cannot write the folder {path}: {_reason(error)}") from error
         except RunError as error:
@@ -563,8 +560,7 @@ def run_key(folder: Path) -> str:
     path = folder / RUN_KEY
     try:
         if not path.exists():
-            with suppress(FileExistsError), create(path, PRIVATE_FILE) as stream:
-                stream.write(f"{secrets.token_hex(16)}\n".encode())
+            write_atomically(path, f"{secrets.token_hex(16)}\n".encode(), mode=PRIVATE_FILE)
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror or error}") from error
     key = read_run_key(folder)
