@@ -14,6 +14,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,7 @@ def main(arguments: list[str] | None) -> None:
     with tempfile.TemporaryDirectory(prefix="bfl-federation-") as scratch:
         made = make(Path(scratch) / "federation", given.clients)
         give_data(made, given.clients, given.run_config)
-        with Processes(flower_environment(Path(scratch)), Path(scratch)) as processes:
+        with closing(Processes(flower_environment(Path(scratch)), Path(scratch))) as processes:
             processes.start("the server", made.server / "start.sh")
             for number in range(given.clients):
                 place = made.client(f"client-{number}")

@@ -17,7 +17,6 @@ from bfl.data.datasets import cached_dataset
 from bfl.deployment import setup
 from bfl.deployment.client_list import ClientList
 from bfl.deployment.private_files import (
-    CA,
     CLIENTS,
     IDENTITY,
     SERVER_CERTIFICATE,
@@ -160,11 +159,9 @@ def revoke_client(given: argparse.Namespace) -> None:
 def renew_certificate(given: argparse.Namespace) -> None:
     """Make the server's certificate anew."""
     hosts = checked_hosts(given.host) if given.host else ()
-    authority = setup.renew(given.folder, hosts, datetime.now(UTC))
+    setup.renew(given.folder, hosts, datetime.now(UTC))
     server = FederationFolder(given.folder).server
     print(f"{server / SERVER_CERTIFICATE} is new; restart the server with it")
-    if authority:
-        print(f"so is the authority's certificate: each client needs its new {CA}")
 
 
 def check_folder(given: argparse.Namespace) -> None:

@@ -43,7 +43,15 @@ class Authority:
     @classmethod
     def create(cls, now: datetime) -> Authority:
         """Return a new authority."""
-        return cls._signed(new_key(), _name("bfl federation authority"), now)
+        key, name = new_key(), _name("bfl federation authority")
+        certificate = (
+            _builder(name, name, key.public_key(), now, now + timedelta(days=AUTHORITY_DAYS))
+            # It signs servers, and no further authorities.
+            .add_extension(x509.BasicConstraints(True, 0), True)
+            .add_extension(_usage("key_cert_sign", "crl_sign"), True)
+            .sign(key, hashes.SHA384())
+        )
+        return cls(key, certificate)
 
     @classmethod
     def load(cls, folder: Path) -> Authority:
@@ -55,25 +63,6 @@ class Authority:
         """Write key and certificate."""
         write_private(folder / KEY, private_pem(self.key))
         write_atomically(folder / CERTIFICATE, self.certificate.public_bytes(Encoding.PEM))
-
-    def renewed(self, now: datetime) -> Authority:
-        """Return the same authority, key and name, with a certificate that begins now.
-
-        Clients that hold the earlier certificate accept what it signs, until that ends.
-        """
-        return Authority._signed(self.key, self.certificate.subject, now)
-
-    @classmethod
-    def _signed(cls, key: ec.EllipticCurvePrivateKey, name: x509.Name, now: datetime) -> Authority:
-        ends = now + timedelta(days=AUTHORITY_DAYS)
-        certificate = (
-            _builder(name, name, key.public_key(), now, ends)
-            # It signs servers, and no further authorities.
-            .add_extension(x509.BasicConstraints(True, 0), True)
-            .add_extension(_usage("key_cert_sign", "crl_sign"), True)
-            .sign(key, hashes.SHA384())
-        )
-        return cls(key, certificate)
 
     def server_certificate(
         self,
@@ -128,12 +117,8 @@ def load_certificate(path: Path) -> x509.Certificate:
         raise DataError(f"{path} is not a certificate: {error}") from error
 
 
-def load_private_key(path: Path, *, openssh: bool = False) -> ec.EllipticCurvePrivateKey:
-    """Return the private key in a PEM file, in OpenSSH's format or, unless it has to be, another.
-
-    Args:
-        openssh: Whether it has to be in OpenSSH's, as Flower reads its nodes' keys in no other.
-    """
+def load_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """Return the private key in a PEM file, in OpenSSH's format or another."""
     pem = _read(path)
     is_openssh = b"OPENSSH" in pem.partition(b"\n")[0]
     load = serialization.load_ssh_private_key if is_openssh else serialization.load_pem_private_key
@@ -145,11 +130,6 @@ def load_private_key(path: Path, *, openssh: bool = False) -> ec.EllipticCurvePr
         raise DataError(
             f"{path} is not the private key of an elliptic curve without a password"
         ) from error
-    if openssh and not is_openssh:
-        raise DataError(
-            f"{path} is not in OpenSSH's format, the only one that Flower reads; "
-            f"ssh-keygen -p -N '' -f {path} rewrites it"
-        )
     return key
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import http.client
 import secrets
 import socket
 import ssl
 import time
+from contextlib import closing
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import tomli_w
 from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -32,10 +32,6 @@ from bfl.engine.flower.warm import NodePort, Task, Tasks, WarmWorker, node_comma
 from bfl.errors import DataError
 from bfl.experiments.results.run_folder import locked
 from bfl.files import write_atomically
-
-CLOCK_AHEAD, CLOCK_BEHIND = 4.0, 300.0
-"""Seconds that a client's clock may be ahead of the server's, and behind: Flower signs with the
-time, and takes what is 5 s from the future to 305 s old."""
 
 RUNTIME_CA, RUNTIME_CERTIFICATE, RUNTIME_KEY = "runtime-ca.crt", "runtime.crt", "runtime.key"
 CALL_TIMEOUT, CALL_INTERVAL = 10.0, 2.0
@@ -67,7 +63,7 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
             port = NodePort(f"127.0.0.1:{probe.getsockname()[1]}", state / RUNTIME_CA)
         _certify_port(state, datetime.now(UTC))
         worker = WarmWorker(port, environment, work, tell, node.task_timeout, node.bundles or ())
-        with Processes(environment, work, state / LOG) as processes, worker:
+        with closing(Processes(environment, work, state / LOG)) as processes, closing(worker):
             processes.start(
                 f"the SuperNode of {name}",
                 *(*node_command(), "--superlink", identity.address),
@@ -100,62 +96,32 @@ def check_client(folder: Path, now: datetime) -> tuple[Identity, NodeSettings]:
     identity = Identity.read(folder / names.IDENTITY)
     node = f"client {identity.name}"
     check_private(folder / names.CLIENT_KEY, node)
-    load_private_key(folder / names.CLIENT_KEY, openssh=True)
+    load_private_key(folder / names.CLIENT_KEY)
     authority = load_certificate(folder / names.CA)
     check_dates(authority, node, "the authority's certificate", now)
     return identity, NodeSettings.of_client(folder / names.NODE, identity.name)
 
 
 def wait_for_server(identity: Identity, authority: Path, say: Say) -> None:
-    """Call the server until it answers, and check its certificate and its clock."""
-    printed = ""
-    while reason := check_connection(identity, authority):
+    """Call the server until it answers, or raise DataError where its certificate does not hold."""
+    server, printed = identity.address, ""
+    trusted = ssl.create_default_context(cafile=str(authority))
+    while True:
+        try:
+            httpx.get(f"https://{server}/", verify=trusted, trust_env=False, timeout=CALL_TIMEOUT)
+            return
+        except httpx.TransportError as error:
+            reason = str(error)
+            if "CERTIFICATE_VERIFY_FAILED" in reason:
+                raise DataError(
+                    f"client {identity.name}: the certificate of {server} does not hold: {reason}; "
+                    f"it has to be of the authority in {authority}, name {identity.server} and be "
+                    f"valid by this machine's clock ({datetime.now(UTC):%Y-%m-%d %H:%M} UTC)"
+                ) from error
         if reason != printed:
-            say(f"{reason}; it is called again until it does")
+            say(f"{server} does not answer yet ({reason}); it is called again until it does")
         printed = reason
         time.sleep(CALL_INTERVAL)
-
-
-def check_connection(identity: Identity, authority: Path) -> str | None:
-    """Call the server once; return why it does not answer yet, or None."""
-    node, server = f"client {identity.name}", identity.address
-    trusted = ssl.create_default_context(cafile=str(authority))
-    connection = http.client.HTTPSConnection(
-        identity.server, identity.port, context=trusted, timeout=CALL_TIMEOUT
-    )
-    try:
-        connection.request("GET", "/")
-        date = connection.getresponse().getheader("date")
-    except ssl.SSLCertVerificationError as error:
-        raise DataError(
-            f"{node}: the certificate of {server} does not hold: {error.verify_message}; it has to "
-            f"be of the authority in {authority}, name {identity.server} and be valid by this "
-            f"machine's clock ({datetime.now(UTC):%Y-%m-%d %H:%M} UTC)"
-        ) from error
-    except ssl.SSLError as error:
-        raise DataError(f"{node}: {server} does not speak TLS: {error.reason}") from error
-    except (OSError, http.client.HTTPException) as error:
-        return f"{server} does not answer yet ({error})"
-    finally:
-        connection.close()
-    if date:
-        check_clock(node, time.time() - parsedate_to_datetime(date).timestamp())
-    return None
-
-
-def check_clock(node: str, ahead: float) -> None:
-    """Refuse a clock with which Flower would not let the node in.
-
-    Args:
-        ahead: Seconds that its clock is ahead of the server's; negative: behind.
-    """
-    if -CLOCK_BEHIND <= ahead <= CLOCK_AHEAD:
-        return
-    where = "ahead of" if ahead > 0 else "behind"
-    raise DataError(
-        f"{node}: this machine's clock is {abs(ahead):.0f} s {where} the server's; allowed: "
-        f"{CLOCK_AHEAD:.0f} s ahead, {CLOCK_BEHIND:.0f} s behind; set it, for instance by NTP"
-    )
 
 
 def node_config(identity: Identity, node: NodeSettings, state: Path, key: Path) -> dict[str, Any]:

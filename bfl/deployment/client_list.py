@@ -139,7 +139,7 @@ class ListedIdentity:
     @classmethod
     def read(cls, key: Path, clients: Path, partition_id: int) -> ListedIdentity:
         """Return the identity by a client's key and its own copy of the list of clients."""
-        private = load_private_key(key, openssh=True)
+        private = load_private_key(key)
         keys = {each.partition_id: each.public_key for each in ClientList.read(clients).clients}
         if keys.get(partition_id) != openssh_public(private.public_key()):
             raise ConfigurationError(
@@ -168,9 +168,8 @@ class ListedIdentity:
             ) from error
 
 
-VARIABLE, MARK = "BFL_NODES", "bfl-federation"
-"""Names of the file of bound nodes: a variable of a server's environment, and a file in its
-Flower home, for processes without the variable."""
+MARK = "bfl-federation"
+"""The file in a server's Flower home that says where its nodes are bound."""
 
 
 def write_bound_nodes(path: Path, nodes: Mapping[int, Client]) -> None:
@@ -234,8 +233,6 @@ def mark(home: Path, nodes: Path) -> None:
 
 def bound_nodes_file() -> Path | None:
     """Return the file that binds nodes; None outside of a federation that binds any."""
-    if named := os.environ.get(VARIABLE):
-        return Path(named)
     home = os.environ.get("FLWR_HOME")
     marked = (given_path(home, "FLWR_HOME") if home else Path.home() / ".flwr") / MARK
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,17 +19,13 @@ write_private = partial(write_atomically, mode=0o600)
 
 def private_folder(path: Path) -> Path:
     """Return a folder that only its owner may enter, made if it is not there."""
-    with suppress(FileExistsError):
-        path.mkdir(mode=PRIVATE_FOLDER, parents=True)
+    path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
     status = path.stat()
-    if not stat.S_ISDIR(status.st_mode):
-        raise DataError(f"{path} is not a folder")
-    if status.st_uid != os.geteuid():
-        raise DataError(f"{path} is of another user; allowed: a folder of your own, or a new one")
-    if (mode := stat.S_IMODE(status.st_mode)) & 0o077:
+    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise DataError(
-            f"others may enter {path} (mode {mode:03o}), where private files would be; allowed: a "
-            f"new folder, or one with mode 700, as by chmod 700 {path}"
+            f"others may enter {path} (mode {stat.S_IMODE(status.st_mode):03o}), where private "
+            f"files would be; allowed: a new folder, or your own with mode 700, as by chmod 700 "
+            f"{path}"
         )
     return path
 

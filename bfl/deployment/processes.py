@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
-from bfl.engine.processes import StoppedWhenLeft, descendants, kill, with_parent
+import psutil
+
+from bfl.engine.processes import descendants, kill, with_parent
 from bfl.errors import RunError
 
 Say = Callable[[str], None]
@@ -20,18 +20,12 @@ Say = Callable[[str], None]
 LOG = "flower.log"
 """The file, in the state folder, of what Flower's processes and the web server print."""
 
-MOST_LOG = 10_000_000
-"""Bytes of it above which a start begins another, and keeps it as ``flower.log.1``."""
-
 PATIENCE = 2.5
 """Seconds for ending in good order: less than an interrupted command has for all."""
 
-MOST_REVIVALS, WITHIN = 5, 60.0
-"""Greatest number of ends of a process that is kept alive, and the seconds they are counted in."""
 
-
-class Processes(StoppedWhenLeft):
-    """Processes that end, with all that they have started, when they are left.
+class Processes:
+    """Processes that end together, with all that they have started, when they are closed.
 
     On Linux they end with this process also when it is killed.
 
@@ -43,44 +37,36 @@ class Processes(StoppedWhenLeft):
         self._environment = dict(environment)
         self._work = work
         self._log = log
-        if log and log.is_file() and log.stat().st_size > MOST_LOG:
-            log.replace(log.with_name(f"{log.name}.1"))
-        self._started: dict[str, subprocess.Popen[bytes]] = {}
-        self._starts: dict[str, Callable[[], subprocess.Popen[bytes]]] = {}
-        self._revivals: dict[str, deque[float]] = {}
+        self._started: dict[str, psutil.Popen] = {}
+        self._starts: dict[str, Callable[[], psutil.Popen]] = {}
+        self._kept_alive: set[str] = set()
 
-    def start(self, name: str, *words: str | Path, **variables: str) -> None:
+    def start(self, name: str, *words: str | Path) -> None:
         """Start a process.
 
         Args:
             name: Its name in messages.
             words: The command, with its absolute path; nothing secret, as all users of a machine
                 may read it.
-            variables: Further ones of its environment.
         """
-        environment = {**self._environment, **variables}
 
-        def start_anew() -> subprocess.Popen[bytes]:
-            output = self._log.open("ab") if self._log else None
-            try:
-                return subprocess.Popen(
+        def start_anew() -> psutil.Popen:
+            with self._log.open("ab") if self._log else nullcontext() as output:
+                return psutil.Popen(
                     with_parent(*words),
                     cwd=self._work,
-                    env=environment,
+                    env=self._environment,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
                 )
-            finally:
-                if output:
-                    output.close()
 
         self._starts[name] = start_anew
         self._started[name] = start_anew()
 
     def keep_alive(self, name: str) -> None:
-        """Have ``check`` restart a process that has ended, unless it ends again and again."""
-        self._revivals[name] = deque(maxlen=MOST_REVIVALS)
+        """Have ``check`` restart a process that has ended."""
+        self._kept_alive.add(name)
 
     def run(self, *words: str | Path) -> tuple[int, str]:
         """Run a command to its end; return its status and its output."""
@@ -102,31 +88,23 @@ class Processes(StoppedWhenLeft):
             status = process.poll()
             if status is None:
                 continue
-            revivals, now = self._revivals.get(name), time.monotonic()
-            if revivals is None or (len(revivals) == MOST_REVIVALS and now - revivals[0] < WITHIN):
+            if name not in self._kept_alive:
                 where = f"the end of {self._log}" if self._log else "above"
                 raise RunError(f"{name} has ended (status {status}); what it said is {where}")
             print(f"warning: {name} has ended (status {status}) and is restarted", flush=True)
-            revivals.append(now)
             self._started[name] = self._starts[name]()
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """End all, politely and then for good."""
         # Flower detaches some of what it starts, which outlives its parent otherwise.
-        family = descendants()
-        for process in self._started.values():
-            with suppress(OSError):
+        family, started = descendants(), list(self._started.values())
+        for process in started:
+            with suppress(psutil.Error):
                 process.terminate()
-        self._wait(PATIENCE)
+        psutil.wait_procs(started, PATIENCE)
         kill(family)
-        self._wait(1.0)
+        psutil.wait_procs(started, 1.0)
         self._started.clear()
-
-    def _wait(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        for process in self._started.values():
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, deadline - time.monotonic()))
 
 
 def command(name: str) -> str:

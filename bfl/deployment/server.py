@@ -7,7 +7,7 @@ import ssl
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ def serve_federation(folder: Path, state: Path, say: Say) -> None:
         registration = Registration(
             lambda *words: started.run(command("flwr"), *words), state / NODES, say
         )
-        with started:
+        with closing(started):
             say(f"Flower's SuperLink starts, which takes seconds; its lines are in {state / LOG}")
             _start_flower(started, folder, state, address)
             registration.follow(listed)
@@ -105,7 +105,6 @@ def _start_flower(started: Processes, folder: Path, state: Path, address: str) -
         *(command("flower-superexec"), "--runtime-api-address", address),
         *("--root-certificates", authority),
         *("--superexec-auth-secret-file", secret),
-        **{client_list.VARIABLE: str(state / NODES)},
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import shutil
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -82,25 +82,17 @@ def revoke_client(path: Path, name: str) -> Client:
     return client
 
 
-def renew(path: Path, hosts: Sequence[str], now: datetime) -> bool:
+def renew(path: Path, hosts: Sequence[str], now: datetime) -> None:
     """Make the server's certificate anew, for the same key, and for its hosts if none are given.
 
-    Returns:
-        Whether the authority's own certificate was renewed too, as it would have ended before the
-        server's: clients need it before the one that they hold ends.
+    It ends with the authority's at the latest.
     """
     folder, listed, settings = _open(path)
     settings = settings.model_copy(update={"hosts": tuple(hosts) or settings.hosts})
     signer = Authority.load(folder.authority)
-    ends = signer.certificate.not_valid_after_utc
-    renewed = ends < now + timedelta(days=authority.SERVER_DAYS)
-    if renewed:
-        signer = signer.renewed(now)
-        signer.save(folder.authority)
     key = authority.load_private_key(folder.server / names.SERVER_KEY)
     _write_certificate(folder, signer, key.public_key(), settings, now)
     _write_list(folder, listed, settings)
-    return renewed
 
 
 def _open(path: Path) -> tuple[FederationFolder, ClientList, ServerSettings]:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import psutil
 
 from bfl.cpus import available_cpus
-
-WITH_PARENT = Path(__file__).with_name("with_parent.py")
 
 
 def cpus_of_this_process() -> int:
@@ -66,25 +64,10 @@ def with_parent(*words: str | Path) -> list[str]:
     """Return a command as one that ends with this process, also when this one is killed (Linux).
 
     Start it from the main thread: the kernel takes the end of the thread for the process's.
-
-    Args:
-        words: An executable's absolute path and its arguments.
     """
-    return [sys.executable, "-I", "-S", str(WITH_PARENT), str(os.getpid()), *map(str, words)]
-
-
-class StoppedWhenLeft(ABC):
-    """Context manager that ends its processes when its ``with`` block ends, however it does."""
-
-    @abstractmethod
-    def stop(self) -> None:
-        """End what has been started; nothing where that has been done."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
+    setpriv = shutil.which("setpriv")  # of util-linux
+    bound = [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
+    return [*bound, *map(str, words)]
 
 
 def descendants() -> list[psutil.Process]:

@@ -62,15 +62,13 @@ def handshake(server: Path, authority: Path, host: str) -> None:
 # Certificates ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("host", [*HOSTS, "localhost", "127.0.0.1", "::1"])
-def test_clients_accept_the_server_by_its_names(made: Path, host: str) -> None:
-    handshake(made / "server", made / "clients" / "client-0" / "ca.crt", host)
-
-
-@pytest.mark.parametrize("host", ["example.org", "other.example.org", "192.0.2.8"])
-def test_clients_accept_it_by_no_other_name(made: Path, host: str) -> None:
-    with pytest.raises(ssl.SSLCertVerificationError, match="match"):
-        handshake(made / "server", made / "clients" / "client-0" / "ca.crt", host)
+def test_clients_accept_the_server_by_its_names_alone(made: Path) -> None:
+    authority = made / "clients" / "client-0" / "ca.crt"
+    for host in (*HOSTS, "localhost", "127.0.0.1", "::1"):
+        handshake(made / "server", authority, host)
+    for host in ("example.org", "192.0.2.8"):
+        with pytest.raises(ssl.SSLCertVerificationError, match="match"):
+            handshake(made / "server", authority, host)
 
 
 def test_clients_accept_no_server_of_another_authority(made: Path, tmp_path: Path) -> None:
@@ -168,25 +166,19 @@ def test_each_client_has_its_own_key_and_the_list_has_its_public_half(made: Path
     check_server(made / "server", NOW)
 
 
-def test_start_scripts_are_shell_and_units_are_systemds(made: Path) -> None:
-    for place in (made / "server", made / "clients" / "client-2"):
-        assert stat.S_IMODE((place / "start.sh").stat().st_mode) == 0o755
-        subprocess.run(["sh", "-n", place / "start.sh"], check=True)
-    unit = (made / "clients" / "client-2" / "bfl-client-2.service").read_text()
-    assert "ExecStart=/opt/bfl/bin/bfl federation client /etc/bfl/client-2 --state" in unit
-
-
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd-analyze here")
-@pytest.mark.parametrize("name", ["server/bfl-server", "clients/client-0/bfl-client-0"])
-def test_systemd_takes_the_units(made: Path, tmp_path: Path, name: str) -> None:
-    unit = tmp_path / f"{Path(name).name}.service"
-    # The only change: a command that is on this machine.
-    unit.write_text((made / f"{name}.service").read_text().replace("/opt/bfl/bin/bfl", "/bin/sh"))
-    done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False
-    )
-    mine = [line for line in done.stderr.splitlines() if unit.name in line]
-    assert not mine
+def test_start_scripts_are_shell_and_units_are_systemds(made: Path, tmp_path: Path) -> None:
+    for place, name in (("server", "bfl-server"), ("clients/client-2", "bfl-client-2")):
+        assert stat.S_IMODE((made / place / "start.sh").stat().st_mode) == 0o755
+        subprocess.run(["sh", "-n", made / place / "start.sh"], check=True)
+        text = (made / place / f"{name}.service").read_text()
+        assert f"/opt/bfl/bin/bfl federation {name.split('-')[1]} /etc/bfl/" in text
+        if shutil.which("systemd-analyze"):
+            unit = tmp_path / f"{name}.service"
+            # The only change: a command that is on this machine.
+            unit.write_text(text.replace("/opt/bfl/bin/bfl", "/bin/sh"))
+            verify = ["systemd-analyze", "verify", "--man=no", unit]
+            done = subprocess.run(verify, capture_output=True, text=True, check=False)
+            assert not [line for line in done.stderr.splitlines() if unit.name in line]
 
 
 # Changes --------------------------------------------------------------------------------------
@@ -224,7 +216,7 @@ def test_renewal_keeps_the_keys(federation: FederationFolder) -> None:
     before, clients = keys(), listed(federation)
     old = load_certificate(federation.server / "server.crt")
     later = NOW + timedelta(days=300)
-    assert not setup.renew(federation.path, ["new.example.org"], later)
+    setup.renew(federation.path, ["new.example.org"], later)
     new = load_certificate(federation.server / "server.crt")
     assert keys() == before
     assert listed(federation) == clients
@@ -234,23 +226,6 @@ def test_renewal_keeps_the_keys(federation: FederationFolder) -> None:
     assert Identity.read(federation.client("client-0") / "identity.toml").server == (
         "new.example.org"
     )
-
-
-def test_a_client_with_the_old_authority_accepts_the_renewed_server(
-    federation: FederationFolder, made: Path
-) -> None:
-    """The authority's certificate is renewed before it ends, and clients have time to get it."""
-    begun = NOW - timedelta(days=AUTHORITY_DAYS - 100)
-    aged = setup.init(federation.path.with_name("aged"), ServerSettings(hosts=HOSTS), 1, begun)
-    old = aged.path / "old-ca.crt"
-    shutil.copy(aged.client("client-0") / "ca.crt", old)
-    with pytest.raises(DataError, match="server: the server's certificate is over"):
-        check_server(aged.server, NOW)
-    assert setup.renew(aged.path, [], NOW)
-    check_server(aged.server, NOW)
-    assert (aged.client("client-0") / "ca.crt").read_bytes() != old.read_bytes()
-    for authority in (old, aged.client("client-0") / "ca.crt"):
-        handshake(aged.server, authority, HOSTS[0])
 
 
 def test_the_commands_do_what_they_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -296,15 +271,12 @@ def test_the_commands_do_what_they_say(tmp_path: Path, capsys: pytest.CaptureFix
     ("words", "bind"),
     [
         (["--host", "127.0.0.1"], "127.0.0.1"),
-        (["--host", "localhost"], "127.0.0.1"),
         (["--host", "a.example"], "0.0.0.0"),
         (["--host", "::1"], "::1"),
         (["--host", "localhost", "--host", "127.0.0.2", "--host", "::1"], "127.0.0.1 ::1"),
-        (["--host", "2001:db8::7"], "::"),
         (["--host", "a.example", "--host", "2001:db8::7"], "::"),
         (["--host", "127.0.0.1", "--host", "a.example"], "0.0.0.0"),
         (["--host", "127.0.0.1", "--bind", "0.0.0.0"], "0.0.0.0"),
-        (["--host", "localhost", "--host", "::1", "--bind", "127.0.0.1"], "127.0.0.1"),
     ],
 )
 def test_a_server_of_this_machine_alone_listens_to_no_other(
@@ -340,7 +312,7 @@ def test_a_second_start_changes_nothing(of: str, federation: FederationFolder) -
 
 def test_a_folder_that_is_there_is_not_changed(tmp_path: Path) -> None:
     """It may be meant for others: what is to be private goes elsewhere, or its owner says so."""
-    for mode in (0o755, 0o770, 0o701):
+    for mode in (0o755, 0o701):
         open_to_others = tmp_path / f"{mode:o}"
         open_to_others.mkdir()
         open_to_others.chmod(mode)
@@ -350,6 +322,3 @@ def test_a_folder_that_is_there_is_not_changed(tmp_path: Path) -> None:
     own = tmp_path / "own"
     for _ in range(2):
         assert stat.S_IMODE(private_folder(own).stat().st_mode) == 0o700
-    (tmp_path / "file").touch()
-    with pytest.raises(DataError, match="is not a folder"):
-        private_folder(tmp_path / "file")

@@ -82,7 +82,6 @@ HAS = {
         "PushTaskOutput"
     ),
     "flwr.proto.runtime_pb2": "PullAppMessagesRequest",
-    "flwr.supernode.fleet_http_client.FleetHttpClient": "ActivateNode",
     "flwr.proto.message_pb2": "ConfirmMessageReceivedRequest",
     "flwr.simulation.ray_transport.ray_actor.BasicActorPool": (
         f"{POOL} add_actors_to_pool pool num_actors actors_capacity"

@@ -13,19 +13,11 @@ from pathlib import Path
 import pytest
 import ray
 
+from bfl.engine import ray_cluster
 from bfl.engine.flower import FlowerApp, RayEngine
-from bfl.engine.ray_cluster import check_fit
 from bfl.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-
-
-@pytest.mark.parametrize(
-    "actor", [{"num_cpus": 1, "num_gpus": 2}, {"num_cpus": 8}, {"num_cpus": 4, "num_gpus": 1}]
-)
-def test_an_actor_has_to_fit_on_one_node(actor: dict[str, float]) -> None:
-    with pytest.raises(ConfigurationError, match="4 CPUs and 0 GPUs, 2 CPUs and 1 GPUs"):
-        check_fit(actor, [{"CPU": 4.0}, {"CPU": 2.0, "GPU": 1.0}])
 
 
 @pytest.fixture(scope="module")
@@ -40,24 +32,17 @@ def engine() -> Iterator[RayEngine]:
 
 
 @pytest.mark.slow
-def test_as_many_actors_as_fractions_of_gpus(engine):
-    # Six would fit by CPUs, four by GPUs.
+def test_as_many_actors_as_fractions_of_gpus(
+    engine: RayEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six would fit by CPUs, four by GPUs; what does not fit on one node is refused."""
     assert engine.actors == 4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "asked", [{"num_cpus": 4}, {"num_cpus": 1, "num_gpus": 1.5}, {"num_cpus": 3.5, "num_gpus": 2}]
-)
-def test_what_does_not_fit_is_refused(engine, asked):
-    with pytest.raises(ConfigurationError, match="the nodes of Ray have 3 CPUs and 1 GPUs"):
-        check_fit(asked)
-
-
-@pytest.mark.slow
-def test_what_fits_is_not(engine: RayEngine) -> None:
-    check_fit({"num_cpus": 3, "num_gpus": 1})
-    check_fit({"num_cpus": 0.1})
+    for name in ("connect", "disconnect"):  # on the Ray that is there
+        monkeypatch.setattr(ray_cluster, name, lambda *_: None)
+    asked = {"client_resources": {"num_cpus": 1, "num_gpus": 1.5}}
+    larger = RayEngine(FlowerApp.read(ROOT), asked, most_clients=1)
+    with pytest.raises(ConfigurationError, match=r"asks for 1 CPUs and 1.5 GPUs .*no node of Ray"):
+        larger.__enter__()
 
 
 @pytest.mark.slow

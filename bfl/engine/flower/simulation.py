@@ -16,7 +16,7 @@ from bfl.engine import ray_cluster
 from bfl.engine.flower import exchanged, grid_of, handed_out_at_once, new_context, new_run
 from bfl.engine.flower.app import FlowerApp, client_resources
 from bfl.engine.run import EngineRun
-from bfl.errors import RunError
+from bfl.errors import ConfigurationError, RunError
 
 INTERRUPTED_THREADS, FAILED_THREADS = 3.0, 60.0
 """Seconds that the threads of an interrupted and of a failed run have to end: it may evaluate."""
@@ -61,25 +61,30 @@ class RayEngine:
         self._config = {**backend_config, "client_resources": resources, "init_args": init}
         self._pool: Any = None
         self._actors: list[Any] = []
-        self._run: EngineRun | None = None
-        self._death = ""
 
     def __enter__(self) -> RayEngine:
         self.app.prepare(self.verbose)
         doing("Ray starts")
         try:
-            ray_cluster.connect(self._config["init_args"], self._died)
+            ray_cluster.connect(self._config["init_args"])
             resources = self._config["client_resources"]
-            ray_cluster.check_fit(resources)
             with without_tensorflow():
                 from flwr.simulation.ray_transport.ray_actor import BasicActorPool, ClientAppActor
             # Actors import what clients need while the server starts.
             warm_up = partial(_warm_up, self.app.client.partition(":")[0])
-            self._pool = BasicActorPool(
-                actor_type=ClientAppActor,
-                client_resources=dict(resources),
-                actor_kwargs={"on_actor_init_fn": warm_up},
-            )
+            try:
+                self._pool = BasicActorPool(
+                    actor_type=ClientAppActor,
+                    client_resources=dict(resources),
+                    actor_kwargs={"on_actor_init_fn": warm_up},
+                )
+            except ValueError as error:
+                cpus, gpus = resources["num_cpus"], resources["num_gpus"]
+                raise ConfigurationError(
+                    f"--backend-config: client_resources asks for {cpus:g} CPUs and {gpus:g} GPUs "
+                    "for a client, and no node of Ray has as many; with fewer num_cpus clients run "
+                    "on fewer threads, and num_gpus 0.25 puts four clients on one GPU"
+                ) from error
             self._pool.add_actors_to_pool(min(self._pool.actors_capacity, self._most_clients))
             self._actors = list(self._pool.pool)
         except BaseException:
@@ -115,41 +120,28 @@ class RayEngine:
             from flwr.simulation.run_simulation import _run_simulation
         from flwr.supercore.telemetry import EventType
 
-        self._run = engine_run = engine_run or EngineRun()
-        try:
-            if self._death:
-                engine_run.end(self._death)
-            run = new_run(overrides)
-            with (
-                _threads_ended(),
-                engine_run.in_progress(),
-                reused_pool(self._pool, engine_run),
-                grid_of(engine_run),
-                handed_out_at_once(),
-                _failures_of_engine(),
-            ):
-                _run_simulation(
-                    num_supernodes=num_supernodes,
-                    exit_event=EventType.PYTHON_API_RUN_SIMULATION_LEAVE,
-                    server_app_attr=self.app.server,
-                    client_app_attr=self.app.client,
-                    server_app_context=new_context(run.run_id, self.app.run_config(overrides)),
-                    backend_config=dict(self._config),
-                    app_dir=str(self.app.folder),
-                    is_app=True,
-                    run=run,
-                    verbose_logging=self.verbose,
-                )
-        finally:
-            self._run = None
-
-    def _died(self, reason: str) -> None:
-        self._death = f"the simulation engine has died: {reason}"
-        if self._run:
-            self._run.end(self._death)
-            # At once: Ray may end this process before anything else can be said.
-            lines = [self._death, *filter(None, [self._run.advice])]
-            print("\n  ".join(lines), file=sys.stderr, flush=True)
+        engine_run = engine_run or EngineRun()
+        run = new_run(overrides)
+        with (
+            _threads_ended(),
+            engine_run.in_progress(),
+            reused_pool(self._pool, engine_run),
+            grid_of(engine_run),
+            handed_out_at_once(),
+            _failures_of_engine(),
+        ):
+            _run_simulation(
+                num_supernodes=num_supernodes,
+                exit_event=EventType.PYTHON_API_RUN_SIMULATION_LEAVE,
+                server_app_attr=self.app.server,
+                client_app_attr=self.app.client,
+                server_app_context=new_context(run.run_id, self.app.run_config(overrides)),
+                backend_config=dict(self._config),
+                app_dir=str(self.app.folder),
+                is_app=True,
+                run=run,
+                verbose_logging=self.verbose,
+            )
 
 
 @contextmanager
@@ -227,6 +219,11 @@ class _PoolOfRun:
         while not ray.wait([future], num_returns=1, timeout=0)[0]:
             waited = time.monotonic() - began
             time.sleep(min(LOOKING, max(SHORTEST_LOOK, LOOKING_SHARE * waited)))
+            if (death := ray_cluster.death()) and not self._run.ended:
+                self._run.end(death)
+                # At once: Ray may end this process before anything else can be said.
+                lines = [death, *filter(None, [self._run.advice])]
+                print("\n  ".join(lines), file=sys.stderr, flush=True)
             self._run.raise_if_ended()
         try:
             return self._pool.fetch_result_and_return_actor_to_pool(future)

@@ -23,7 +23,7 @@ from flwr.supercore.interceptors import (
 )
 from flwr.supercore.runtime import RuntimeHttpClient
 
-from bfl.engine.processes import StoppedWhenLeft, with_parent
+from bfl.engine.processes import with_parent
 
 WORKER = Path(__file__).with_name("warm_worker.py")
 NODE = Path(__file__).with_name("warm_node.py")
@@ -103,7 +103,7 @@ class Tasks:
         client.close()
 
 
-class WarmWorker(StoppedWhenLeft):
+class WarmWorker:
     """The process that plays tasks; a new one when it has died, or when a task brings other code.
 
     Args:
@@ -157,7 +157,7 @@ class WarmWorker(StoppedWhenLeft):
                     # Not asked to end: it would tell the SuperNode that its task is over, without
                     # an answer, for which that would wait for ever.
                     process.kill()
-                    self.stop()
+                    self.close()
                     if tasks and after:
                         tasks.close(task)
                     self._say(
@@ -173,18 +173,18 @@ class WarmWorker(StoppedWhenLeft):
         except BrokenPipeError:
             answer = ""
         except BaseException:
-            self.stop()
+            self.close()
             raise
         if not answer:
             self._say(f"the worker has died (status {process.wait()}); the next task gets another")
-            self.stop()
+            self.close()
         return after
 
     def _process_for(self, task: Task) -> subprocess.Popen[str]:
         """Return the worker, a new one if that has died or another bundle's code is its own."""
         process = self._process
         if process is not None and (process.poll() is not None or self._bundle != task.bundle):
-            self.stop()
+            self.close()
         if self._process is None:
             port = self._port
             # -P: not the folder of the file, whose modules have names that an app may use.
@@ -200,7 +200,7 @@ class WarmWorker(StoppedWhenLeft):
             self._bundle = task.bundle
         return self._process
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """End the worker, if there is one."""
         process, self._process = self._process, None
         if process is None:

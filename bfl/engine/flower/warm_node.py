@@ -5,15 +5,10 @@ It imports nothing of bfl: the process that plays a client's tasks takes it as a
 
 from __future__ import annotations
 
-import functools
 import importlib
-import os
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
-
-import httpx
 
 PULL_BACKOFF = 0.1
 """Seconds until an object that is still on its way is asked for again; Flower: 1."""
@@ -54,47 +49,9 @@ class Pauses:
         return getattr(time, name)
 
 
-ACTIVATION_PATIENCE, ACTIVATION_INTERVAL = 90.0, 5.0
-"""Seconds for which a refused node asks again to be let in, and between two calls.
-
-Flower takes a node that was killed for connected until a minute after its last sign of life.
-"""
-
-
-def wait_to_be_let_in(activate: Callable[..., Any]) -> Callable[..., Any]:
-    """Return Flower's call by which a node begins, made again while the SuperLink refuses it."""
-
-    @functools.wraps(activate)
-    def call(*arguments: Any) -> Any:
-        deadline = time.monotonic() + ACTIVATION_PATIENCE
-        first = True
-        while True:
-            try:
-                return activate(*arguments)
-            except httpx.HTTPStatusError as error:
-                refused = error.response.status_code == 412
-                listed = "list of clients" not in error.response.text
-                if not (refused and listed and time.monotonic() < deadline):
-                    raise
-            if first:
-                print(
-                    f"{os.environ.get('BFL_CLIENT', 'this node')}: the server does not let it in "
-                    "yet, as after a start that is less than a minute after its last end; it asks "
-                    f"again for {ACTIVATION_PATIENCE:g} s",
-                    file=sys.stderr,
-                    flush=True,
-                )
-            first = False
-            time.sleep(ACTIVATION_INTERVAL)
-
-    return call
-
-
 def main() -> None:
     """Run the SuperNode."""
     quick_pulls()
-    fleet: Any = importlib.import_module("flwr.supernode.fleet_http_client").FleetHttpClient
-    fleet.ActivateNode = wait_to_be_let_in(fleet.ActivateNode)
     loop: Any = importlib.import_module("flwr.supernode.start_client_internal")
     loop.time = Pauses()
     command: Any = importlib.import_module("flwr.supernode.cli.flower_supernode")
