@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ for line in sys.stdin:
     if token == "slow":
         time.sleep(2)
     with open("played", "a") as played:
-        played.write(f"{token} {os.getpid()} {sys.argv[1]}\\n")
+        played.write(f"{token} {os.getpid()} {sys.argv[1]} {sys.argv[3:]}\\n")
     print(0, flush=True)
 """
 
@@ -67,7 +68,8 @@ def worker(
     (tmp_path / "stand_in.py").write_text(STAND_IN)
     monkeypatch.setattr(warm, "WORKER", tmp_path / "stand_in.py")
     port = NodePort("address", tmp_path / "ca.crt")
-    with WarmWorker(port, os.environ, tmp_path, said.append, timeout=60.0) as worker:
+    of_operator = WarmWorker(port, os.environ, tmp_path, said.append, 60.0, ["approved"])
+    with closing(of_operator) as worker:
         yield worker
 
 
@@ -109,9 +111,10 @@ def test_one_process_plays_all_tasks_of_a_bundle_as_long_as_it_lives(
         os.kill(first, 9)
         time.sleep(0.2)
     worker.play(Task("b", bundle), nothing)
-    tokens, pids, addresses = zip(*played(tmp_path), strict=True)
+    tokens, pids, addresses, bundles = zip(*played(tmp_path), strict=True)
     assert tokens == ("a", "b")
     assert set(addresses) == {"address"}
+    assert set(bundles) == {"['approved']"}
     assert len(set(pids)) == processes
     assert lives(first) == (processes == 1)
     assert len(said) == messages
@@ -142,7 +145,7 @@ def test_a_task_that_takes_too_long_is_ended(
     assert (tmp_path / "hangs").exists()
     assert not (tmp_path / "asked").exists()
     worker.play(Task("b", "bundle"), nothing)
-    (_, first, _), (token, second, _) = played(tmp_path)
+    (_, first, *_), (token, second, *_) = played(tmp_path)
     assert token == "b"
     assert not lives(int(first))
     assert first != second
@@ -175,7 +178,7 @@ def test_a_task_that_its_supernode_has_given_up_makes_room(
     assert ["given up" in message for message in said] == [True]
     assert worker.play(following, nothing, tasks) is None
     assert tasks.closed == ["hang"]
-    assert [token for token, _, _ in played(tmp_path)] == ["a", "b"]
+    assert [token for token, *_ in played(tmp_path)] == ["a", "b"]
 
 
 def test_a_worker_that_is_about_to_end_its_task_stays_warm(
@@ -186,7 +189,7 @@ def test_a_worker_that_is_about_to_end_its_task_stays_warm(
     tasks: Any = NextTasks(following)
     assert worker.play(Task("slow", "bundle"), nothing, tasks) == following
     worker.play(following, nothing, tasks)
-    (_, first, _), (_, second, _) = played(tmp_path)
+    (_, first, *_), (_, second, *_) = played(tmp_path)
     assert first == second
     assert not said
     assert not tasks.closed
@@ -268,18 +271,6 @@ def test_a_worker_runs_the_bundles_alone_that_its_operator_has_approved(tmp_path
     [refused] = played_with(tmp_path, "other", approved)
     assert other in refused
     assert "bundles in node.toml" in refused
-
-
-def test_a_worker_is_told_which_bundles_are_approved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told = "import sys\nfor _ in sys.stdin: print(*sys.argv[3:], file=open('told', 'w')); print(0)"
-    (tmp_path / "stand_in.py").write_text(told.replace("print(0)", "print(0, flush=True)"))
-    monkeypatch.setattr(warm, "WORKER", tmp_path / "stand_in.py")
-    port = NodePort("address", tmp_path / "ca.crt")
-    with WarmWorker(port, os.environ, tmp_path, print, 60.0, ("aa", "bb")) as worker:
-        worker.play(Task("a", "bundle"), nothing)
-    assert (tmp_path / "told").read_text() == "aa bb\n"
 
 
 def test_the_worker_imports_nothing_of_ours(tmp_path: Path) -> None:
