@@ -185,8 +185,7 @@ class Evaluation(Section):
     """type in which the server computes activations when it evaluates"""
     ood_dataset: str = server_field("")
     """foreign images that the final network is shown, joined by '+': data sets, or 'rotated'
-    (near), 'inverted' and 'noised' (far) for changed test images; 'near:' or 'far:' before one says
-    which it is; empty: none"""
+    (near), 'inverted' and 'noised' (far) for changed test images; empty: none"""
     corruptions: str = server_field("none")
     """corruptions of test images, at five strengths each, that the final network is evaluated on,
     joined by '+': 'noise', 'blur', 'contrast', 'rotation'; or 'none'"""

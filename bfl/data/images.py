@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.cpus import memory_bytes
 from bfl.errors import ConfigurationError, DataError
 
 Array = npt.NDArray[Any]
@@ -90,18 +89,6 @@ def pixels_of(image: Any) -> Images:
     return pixels[..., np.newaxis] if grey else pixels
 
 
-def check_fits(count: int, shape: tuple[int, ...]) -> None:
-    """Raise a ValueError unless so many images of a shape fit in this machine's memory."""
-    memory = memory_bytes()
-    # The images, and those made at once in float64, some three times over.
-    needed = math.prod(shape) * (count + 3 * 8 * min(count, AT_ONCE))
-    if memory and needed > memory:
-        raise ValueError(
-            f"{count:,} images of {' x '.join(map(str, shape))} take {needed / 2**30:,.1f} GiB, "
-            f"and this machine has {memory / 2**30:,.1f}; give a smaller size"
-        )
-
-
 def resized(images: Images, height: int, width: int) -> Images:
     """Return images [N, H, W, C] of another size, at least 1 by 1; those of integers are rounded.
 
@@ -164,8 +151,7 @@ def with_channels(images: Images, channels: int) -> Images:
         return np.repeat(images, 3, axis=-1)
     if (old, channels) == (3, 1):
         return as_type(np.round(images @ np.array(GREY_OF_RGB), 6), images.dtype)[..., np.newaxis]
-    hint = "; without transparency: images[..., :3]" if old == 4 else ""
-    raise ValueError(f"images of {old} channels cannot be made into images of {channels}{hint}")
+    raise ValueError(f"images of {old} channels cannot be made into images of {channels}")
 
 
 def as_type(values: Array, dtype: np.dtype[Any]) -> Images:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bfl.closing.base import schedule
 from bfl.configuration import Configuration
 from bfl.configuration.configuration import mechanisms, says_nothing_measured
-from bfl.data.datasets import Dataset, cached_dataset, numbering_of, said_of
+from bfl.data.datasets import Dataset, cached_dataset, said_of
 from bfl.data.datasets.server_data import HELD_BACK
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import CONFIG, RunFolder
@@ -116,7 +116,7 @@ def check_states(configuration: Configuration, federation: Federation) -> None:
 def warnings_of_data(configuration: Configuration, dataset: Dataset) -> list[str]:
     """Return warnings of a run's data and its sites, which its report has as well."""
     partition = configuration.partition
-    warnings = [*said_of(dataset), *partition.said(dataset.train_columns, dataset.test_columns)]
+    warnings = said_of(dataset)
     site = getattr(partition, "site_column", "")
     if dataset.encoding and site in [column.name for column in dataset.encoding.columns]:
         left_out = ",".join([*configuration.keys.reading.columns_left_out, site])
@@ -127,8 +127,8 @@ def warnings_of_data(configuration: Configuration, dataset: Dataset) -> list[str
     return warnings
 
 
-def remarks(configuration: Configuration, dataset: Dataset) -> list[str]:
-    """Return what is said of a run's method and of its classes before it begins."""
+def remarks(configuration: Configuration) -> list[str]:
+    """Return what is said of a run's method before it begins."""
     personalization, found = configuration.personalization, []
     if personalization.active and configuration.keys.evaluated_by == "server":
         trained = personalization.trains_meme
@@ -138,7 +138,7 @@ def remarks(configuration: Configuration, dataset: Dataset) -> list[str]:
             f"clients' personal models are not evaluated, and the global model {what}; "
             'evaluated-by="clients" has each client do so'
         )
-    return [*found, *filter(None, [numbering_of(dataset)])]
+    return found
 
 
 def how_to_go_on(folder: RunFolder, backend: str = "") -> str:

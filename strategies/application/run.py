@@ -62,7 +62,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
         doing("the data are read and the network is built")
         # The data set, and the network, which is built while the clients' processes start.
         whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
-        for text in checks.remarks(configuration, whole):
+        for text in checks.remarks(configuration):
             progress.say(text)
         checks.check_table(configuration, whole)
         checks.check_privacy(configuration)

@@ -12,7 +12,7 @@ from small_federation import make_app, make_grid
 
 import bfl.keras
 from bfl.configuration import resolve
-from bfl.data.datasets import Dataset, load_dataset
+from bfl.data.datasets import Dataset
 from bfl.engine.processes import cpus_of_this_process
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.run_folder import RunFolder
@@ -72,7 +72,7 @@ def test_personal_models_that_nobody_judges_are_said_first(
     changes: dict[str, Any], said: str
 ) -> None:
     configuration = resolve({"dataset": "digits", **changes})
-    found = [s for s in remarks(configuration, load_dataset("digits")) if "personal" in s]
+    found = [s for s in remarks(configuration) if "personal" in s]
     assert len(found) == bool(said)
     assert all(said in line and 'evaluated-by="clients"' in line for line in found)
 

@@ -14,7 +14,6 @@ from bfl.data.datasets.base import (
     Dataset,
     DatasetSource,
     dataset_sources,
-    numbering_of,
     said_of,
     source_and_location,
 )
@@ -34,7 +33,6 @@ __all__ = [
     "dataset_reads_path",
     "dataset_sources",
     "load_dataset",
-    "numbering_of",
     "portable_dataset",
     "said_of",
     "source_and_location",

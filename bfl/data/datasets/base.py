@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -150,10 +149,9 @@ class Dataset:
 
     def check(self, called: Mapping[str, str] | None = None) -> None:
         """Refuse arrays that are not as promised, by the source's names (``x_train``) if given."""
-        names = called or {}
 
         def refuse(array: str, problem: str) -> None:
-            raise DataError(f"{self.name}: {names.get(array, array)} {problem}")
+            raise DataError(f"{self.name}: {(called or {}).get(array, array)} {problem}")
 
         present = np.unique(self.train_labels)
         if present.size == 1 and self.train_targets is None:
@@ -161,29 +159,20 @@ class Dataset:
             refuse("train_labels", f"holds the class '{only}' only; allowed: two or more")
         shape = self.train_images.shape[1:]
         for split in ("train", "test"):
-            array, images = f"{split}_images", getattr(self, f"{split}_images")
-            if images.dtype not in (np.uint8, np.float32):
-                refuse(array, f"has the type {images.dtype}; images are uint8 or float32")
-            if images.ndim != 4 or images.size == 0:
-                refuse(array, f"has the shape {images.shape}; images are [N, H, W, C], N >= 1")
+            images, labels = (getattr(self, f"{split}_{what}") for what in ("images", "labels"))
+            given = f"the type {images.dtype} and the shape {images.shape}"
+            if images.dtype not in (np.uint8, np.float32) or images.ndim != 4 or images.size == 0:
+                allowed = "uint8 or float32 [N, H, W, C], N >= 1"
+                refuse(f"{split}_images", f"has {given}; allowed: {allowed}")
             if images.shape[1:] != shape:
-                train = names.get("train_images", "train_images")
                 own = f"{images.shape[1:]} (height, width, channels)"
-                refuse(array, f"are {own}, those of {train} {shape}")
-            array, labels = f"{split}_labels", getattr(self, f"{split}_labels")
+                refuse(f"{split}_images", f"are {own}, those for training {shape}")
             if labels.dtype != np.int64 or labels.shape != (len(images),):
                 form = f"the type {labels.dtype} and the shape {labels.shape}"
-                refuse(array, f"has {form}; labels of {len(images)} images are int64 [N]")
+                refuse(f"{split}_labels", f"has {form}; labels of {len(images)} images are int64")
             if labels.min() < 0 or labels.max() >= self.num_classes:
                 span = f"labels from {labels.min()} to {labels.max()}"
-                refuse(array, f"holds {span}; allowed: 0 to {self.num_classes - 1}")
-
-
-def numbering_of(dataset: Dataset) -> str:
-    """Return a line on how a data set's labels became numbers; or nothing, see ``Dataset``."""
-    sizes = f"{len(dataset.train_labels)} training and {len(dataset.test_labels)} test examples"
-    here = dataset.numbered_here
-    return f"{dataset.name}: {sizes}; {here}" if here else ""
+                refuse(f"{split}_labels", f"holds {span}; allowed: 0 to {self.num_classes - 1}")
 
 
 def said_of(dataset: Dataset) -> list[str]:
@@ -275,13 +264,11 @@ class PathSource(DatasetSource):
         for candidate in tried:
             if self._takes(candidate):
                 return candidate
-        near = [p for other in tried for p in other.parent.glob("[!.]*") if self._takes(p)]
-        hint = next((suggest_word(other, self.name) for other in tried if other.exists()), "")
         kind = {True: "folder", False: "file", None: "file or folder"}[self.is_folder]
+        beside = [p for other in tried for p in other.parent.glob("[!.]*") if self._takes(p)]
         raise ConfigurationError(
             f"dataset '{self.name}:{location}': there is no {kind} {' nor '.join(map(str, tried))};"
-            f" allowed: a path ({self.name}:{self.location_form}) relative to the current folder or"
-            f" to that of the key 'data-dir'{hint or near_path(path, near)}"
+            f" allowed: a path relative to the current folder or to the key data-dir{near_path(path, beside)}"
         )
 
     def _takes(self, path: Path) -> bool:
@@ -292,21 +279,7 @@ class PathSource(DatasetSource):
 dataset_sources: Registry[DatasetSource] = Registry("dataset", "bfl.data.datasets")
 
 
-def suggest_word(path: Path, source: str = "") -> str:
-    """Return a refusal's end: the word by which a path is read, if one reads it but ``source``."""
-    suffixes = {".npz": "npz", ".csv": "table", ".parquet": "table", ".pq": "table"}
-    marks = {"train.csv": "table", "train.parquet": "table"}
-    usual = suffixes.get(path.suffix.lower(), "")
-    if path.is_dir():
-        usual = next((of for file, of in marks.items() if (path / file).is_file()), "folder")
-    return f"; did you mean '{usual}:{path}'?" if usual not in ("", source) else ""
-
-
 def source_and_location(word: str) -> tuple[DatasetSource, str]:
     """Return the source that a word picks, and what stands behind its colon."""
     spelling, _, location = word.strip().partition(":")
-    path = Path(word.strip())
-    with suppress(OSError):  # what is too long for a path
-        if spelling not in dataset_sources and path.exists() and (hint := suggest_word(path)):
-            raise ConfigurationError(f"unknown dataset '{spelling}', and a path{hint}")
     return dataset_sources.create(spelling), location.strip()

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bfl.data.datasets.base import Dataset, PathSource, dataset_sources, suggest_word
+from bfl.data.datasets.base import Dataset, PathSource, dataset_sources
 from bfl.data.datasets.encoding import normalize
 from bfl.data.datasets.reading import Reading
 from bfl.data.datasets.subset import divide
@@ -35,7 +35,7 @@ def pictures_among(paths: Iterator[Path]) -> tuple[list[Path], list[Path]]:
 
 def read_pictures(paths: Sequence[Path], reading: Reading) -> Images:
     """Return the images in files (N, H, W, C); a DataError names the first that is damaged."""
-    return reading.stack(((str(path), _open_picture(path)) for path in paths), len(paths))
+    return reading.stack((str(path), _open_picture(path)) for path in paths)
 
 
 def _open_picture(path: Path) -> Images:
@@ -119,10 +119,7 @@ def _pictures_by_class(root: Path) -> tuple[list[Path], list[Path]]:
     found, others = pictures_among(path for level in levels for path in root.glob(level))
     by_depth = {len(path.relative_to(root).parts): path for path in found}
     if not by_depth.keys() - {1}:
-        raise DataError(
-            f"{root} has no folders of images; allowed: PATH/CLASS/IMAGE"
-            f"{suggest_word(root, 'folder')}"
-        )
+        raise DataError(f"{root} has no folders of images; allowed: PATH/CLASS/IMAGE")
     if len(by_depth) > 1:
         shown = " and ".join(path.relative_to(root).as_posix() for path in by_depth.values())
         raise DataError(

@@ -17,7 +17,6 @@ from bfl.data.images import Images, as_type
 from bfl.errors import ConfigurationError, unknown_name
 
 LINK = "+"  # between the words of ``ood-dataset``
-NEAR, FAR = "near", "far"  # before a source and a colon: whether it is near the test images
 NONE = "none"
 
 
@@ -49,10 +48,11 @@ def _turned(images: Images, degrees: float) -> Images:
     return as_type(turned, images.dtype)
 
 
-CHANGES: dict[str, tuple[str, Callable[[Images], Images]]] = {
-    "rotated": (NEAR, lambda images: np.ascontiguousarray(np.rot90(images, axes=(1, 2)))),
-    "inverted": (FAR, lambda images: 255 - images),
-    "noised": (FAR, noised),
+ROTATED = "rotated"
+CHANGES: dict[str, Callable[[Images], Images]] = {
+    ROTATED: lambda images: np.ascontiguousarray(np.rot90(images, axes=(1, 2))),
+    "inverted": lambda images: 255 - images,
+    "noised": noised,
 }
 """Changes of the test images: a quarter turn, inverse grey levels and noise."""
 
@@ -95,20 +95,19 @@ def foreign_images(
     """Yield the images of each source of ``ood-dataset``, at most as many as test images."""
     height, width, _ = dataset.image_shape
     names: list[str] = []
-    for each in words(given):
-        _, word = _distance_and_word(each)
-        near = is_near(each, dataset.name)
+    for word in words(given):
+        near = is_near(word, dataset.name)
         stem = PurePath(word.rpartition(":")[2]).stem
         numbered = [stem, *(f"{stem}-{number}" for number in range(2, len(names) + 2))]
         name = next(each for each in numbered if each not in names)
         names.append(name)
         if word in CHANGES:
-            if word == "rotated" and height != width:
+            if word == ROTATED and height != width:
                 raise ConfigurationError(
                     f"ood-dataset has '{word}', and the images are {height} x {width}: a quarter "
                     "turn has another shape; allowed: square images"
                 )
-            yield ForeignImages(name, near, CHANGES[word][1](dataset.test_images), True)
+            yield ForeignImages(name, near, CHANGES[word](dataset.test_images), True)
             continue
         measured = source_and_location(word)[0].takes_pixel_range
         reading = Reading(pixel_range=pixel_range if measured else "")
@@ -116,40 +115,29 @@ def foreign_images(
         yield ForeignImages(name, near, match_shape(dataset, images, f"ood-dataset '{word}'"))
 
 
-def is_near(given: str, dataset: str) -> bool:
-    """Return whether a source of ``ood-dataset`` says that it is near a run's data set.
+def is_near(word: str, dataset: str) -> bool:
+    """Return whether a source of ``ood-dataset`` is near a run's data set.
 
-    Else ``rotated`` images are, and named data sets of the same kind, such as photographs.
+    Rotated images are, and named data sets of the same kind, such as photographs.
     """
-    said, word = _distance_and_word(given)
-    if said or word in CHANGES:
-        return (said or CHANGES[word][0]) == NEAR
+    if word in CHANGES:
+        return word == ROTATED
     kinds = {each.name: each.kind for each in NAMED}
     return kinds.get(source_and_location(word)[0].name) == kinds.get(dataset, "")
 
 
 def absolute_foreign(given: str, data_dir: str) -> str:
     """Return ``ood-dataset`` such that no folder matters."""
-    found: dict[str, str] = {}
-    for each in words(given):
-        said, word = _distance_and_word(each)
-        if word not in CHANGES:
-            beside = f"ood-dataset is '{given}'; allowed: {', '.join(CHANGES)} or a data set"
-            word = absolute_other(word, data_dir, beside)
-        if word in found:
-            raise ConfigurationError(f"ood-dataset is '{given}', which has '{word}' twice")
-        found[word] = f"{said}:{word}" if said else word
-    return LINK.join(found.values())
+    beside = f"ood-dataset is '{given}'; allowed: {', '.join(CHANGES)} or a data set"
+    found = [w if w in CHANGES else absolute_other(w, data_dir, beside) for w in words(given)]
+    if len({*found}) < len(found):
+        raise ConfigurationError(f"ood-dataset is '{given}', which has a source twice")
+    return LINK.join(found)
 
 
 def words(given: str) -> list[str]:
     """Return the sources that ``ood-dataset`` names, or the changes of ``corruptions``."""
     return [word.strip() for word in given.split(LINK) if word.strip()]
-
-
-def _distance_and_word(given: str) -> tuple[str, str]:
-    before, _, rest = given.partition(":")
-    return (before, rest.strip()) if before in (NEAR, FAR) else ("", given)
 
 
 def corruption_names(given: str) -> list[str]:

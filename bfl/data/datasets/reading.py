@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bfl.data.datasets.encoding import Encoding
-from bfl.data.images import Images, check_fits, padded, resized, with_channels
+from bfl.data.images import Images, padded, resized, with_channels
 from bfl.errors import ConfigurationError, DataError
 
 if TYPE_CHECKING:
@@ -109,35 +109,29 @@ class Reading:
         """Return a data set with images of the run's shape; a table stays as it is."""
         if dataset.encoding or not (self.size or self.channels):
             return dataset
-        height, width, channels = dataset.image_shape
-        shape = (self.size or height, self.size or width, self.channels or channels)
         try:
-            check_fits(len(dataset.train_labels) + len(dataset.test_labels), shape)
             train, test = map(self.images, (dataset.train_images, dataset.test_images))
         except ValueError as error:
             given = ", ".join(f"{key} {value}" for key, value in self.values().items())
             raise DataError(f"dataset '{dataset.name}' with {given}: {error}") from error
         return dataclasses.replace(dataset, train_images=train, test_images=test)
 
-    def stack(self, images: Iterable[tuple[str, Images]], count: int) -> Images:
+    def stack(self, images: Iterable[tuple[str, Images]]) -> Images:
         """Return images [H, W, C], given with their names, in the run's shape [N, H, W, C]."""
         found: list[Images] = []
-        first = ""
         for name, image in images:
             try:
-                shaped = self.images(image[np.newaxis])[0]
-                if not found:
-                    first = name
-                    check_fits(count, shaped.shape)
+                found.append(self.images(image[np.newaxis])[0])
             except ValueError as error:
                 raise DataError(f"{name}: {error}") from error
-            found.append(shaped)
-            if shaped.shape[:2] != found[0].shape[:2]:
-                one, other = (" x ".join(map(str, a.shape[:2])) for a in (shaped, found[0]))
+            if found[-1].shape[:2] != found[0].shape[:2]:
+                one, other = (" x ".join(map(str, found[i].shape[:2])) for i in (-1, 0))
                 raise DataError(
-                    f"{name} is {one} and {first} {other} (height x width); images of several "
+                    f"{name} is {one} and others {other} (height x width); images of several "
                     "sizes need the key image-size"
                 )
+        if not found:
+            raise DataError("there are no images")
         channels = max(image.shape[2] for image in found)
         dtype = np.result_type(*{image.dtype for image in found})
         array = np.empty((len(found), *found[0].shape[:2], channels), dtype)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bfl.data.datasets.base import Dataset, Labels, PathSource, dataset_sources, suggest_word
+from bfl.data.datasets.base import Dataset, Labels, PathSource, dataset_sources
 from bfl.data.datasets.encoding import (
     MOST_CATEGORIES,
     REFUSE,
@@ -39,8 +39,7 @@ TARGETS = ("target", "label", "class", "y")
 HALVES = ("at most the median", "above the median")
 """Classes of a table whose target is a number, for what goes by labels, such as partitions."""
 
-PARQUET = (".parquet", ".pq")
-SUFFIXES = (".csv", *PARQUET)
+SUFFIXES = (CSV, PARQUET) = (".csv", ".parquet")
 
 
 @dataset_sources.register("table")
@@ -137,7 +136,6 @@ def _parts(path: Path) -> list[Path]:
             raise DataError(
                 f"{path} is a folder, and has {len(files)} tables of {part} rows; allowed: a "
                 f"table's file, or a folder with train and test, each {' or '.join(SUFFIXES)}"
-                f"{suggest_word(path, 'table')}"
             )
         found += files
     return found
@@ -171,10 +169,9 @@ def read_table(path: Path, texts: Collection[str] = ()) -> DataFrame:
 
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
-        hint = suggest_word(path, "table")
-        raise DataError(f"{path} is no table; its name ends with {', '.join(SUFFIXES)}{hint}")
+        raise DataError(f"{path} is no table; its name ends with {' or '.join(SUFFIXES)}")
     try:
-        rows = pandas.read_parquet(path) if suffix in PARQUET else _read_csv(path, texts)
+        rows = pandas.read_parquet(path) if suffix == PARQUET else _read_csv(path, texts)
     # pandas, its parsers and PyArrow have exceptions of their own, by what is damaged.
     except Exception as error:
         raise DataError(f"{path} cannot be read as a table: {error}".split("\n")[0]) from error
@@ -199,7 +196,7 @@ def table_as_written(path: Path) -> DataFrame:
     """Return the columns of a table; a CSV's as texts, and a Parquet file's named index as one."""
     import pandas
 
-    if path.suffix.lower() in PARQUET:
+    if path.suffix.lower() == PARQUET:
         rows = pandas.read_parquet(path).rename(columns=str)
         names = set(rows.index.names)
         return rows.reset_index(drop=names == {None} or not names.isdisjoint(rows.columns))

@@ -17,7 +17,7 @@ from bfl.data.datasets.base import (
     source_and_location,
 )
 from bfl.data.datasets.reading import Reading
-from bfl.data.images import Images, check_fits, padded, with_channels
+from bfl.data.images import Images, padded, with_channels
 from bfl.errors import ConfigurationError, DataError
 
 _ENTRY = re.compile(r"(.+?)(?::([0-9]+))?")
@@ -67,8 +67,6 @@ class Tasks(DatasetSource):
             return np.concatenate([padded(with_channels(part, channels), side) for part in images])
 
         try:
-            every = sum(len(d.train_labels) + len(d.test_labels) for d in loaded)
-            check_fits(every, (side, side, channels))
             train_images = joined([d.train_images for d in loaded])
             test_images = joined([d.test_images for d in loaded])
         except ValueError as error:

@@ -50,10 +50,6 @@ class Partition(Component):
         """Return the clients' names; none: they have their numbers."""
         return ()
 
-    def said(self, columns: Columns, tests: Columns) -> list[str]:
-        """Return warnings of the columns of training and test examples."""
-        return []
-
     def has(self) -> frozenset[str]:
         """Return whether an example may stand twice."""
         return super().has() | (frozenset() if self.disjoint else {"repeated-examples"})
@@ -134,8 +130,7 @@ class Iid(Partition):
 class Column(Partition):
     """A natural partition: each value of a column is a client, ``partition="column:site"``.
 
-    Columns are those of a table, the folders above the classes (``site``), or arrays NAME_train and
-    NAME_test of an archive. Clients are numbered in the order of the values. A client's own test
+    Columns are those of a table, or the folders above the classes (``site``). Clients are numbered in the order of the values. A client's own test
     examples are those of its value, where the test data have the column.
     """
 
@@ -174,24 +169,8 @@ class Column(Partition):
         names, values = np.unique(self._values(columns)), self._values(tests)
         return [np.flatnonzero(values == name) for name in names]
 
-    def said(self, columns: Columns, tests: Columns) -> list[str]:
-        """Return which values stand in test examples alone, so that no client has them."""
-        if self.site_column not in columns or self.site_column not in tests:
-            return []
-        values = np.asarray(tests[self.site_column])
-        alone = values[~np.isin(values, columns[self.site_column])]
-        if not alone.size:
-            return []
-        return [
-            f"partition 'column:{self.site_column}': {few(list(map(str, np.unique(alone))))} stand "
-            f"in {alone.size} test examples and in no training example, so they are no clients"
-        ]
-
     def _values(self, columns: Columns) -> npt.NDArray[Any]:
-        problem = (
-            "the data set has no columns; allowed: a table, a folder with sites above its "
-            "classes, or an archive with arrays NAME_train and NAME_test"
-        )
+        problem = "the data set has no columns; allowed: a table, or a folder with sites above its classes"
         if self.site_column in columns:
             values = np.asarray(columns[self.site_column])
             missing = np.isnan(values) if values.dtype.kind == "f" else values == ""

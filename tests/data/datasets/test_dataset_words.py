@@ -17,7 +17,7 @@ from bfl.data.datasets import (
     validate_dataset,
 )
 from bfl.data.datasets.hub import NamedSource
-from bfl.errors import BflError, ConfigurationError, DataError
+from bfl.errors import ConfigurationError, DataError
 
 NAMED = [source.name for source in dataset_sources.classes() if issubclass(source, NamedSource)]
 LOCAL = [
@@ -31,34 +31,6 @@ def save_archive(path: Path, labels: int = 3) -> None:
     images = np.arange(labels * 2 * 2 * 1, dtype=np.uint8).reshape(labels, 2, 2, 1)
     names = np.arange(labels)
     np.savez(path, x_train=images, y_train=names, x_test=images[:1], y_test=names[:1])
-
-
-@pytest.mark.parametrize(
-    ("word", "meant"),
-    [
-        ("table:images", "folder:images"),
-        ("table:a.npz", "npz:a.npz"),
-        ("folder:a.csv", "table:a.csv"),
-        ("folder:tables", "table:tables"),
-        ("tables", "table:tables"),
-        ("npz:none", ""),
-        ("table:half", ""),
-    ],
-)
-def test_what_another_source_reads_is_refused_with_its_word(
-    word: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("images/a/1.png", "tables/train.csv", "tables/test.csv", "half/train.csv"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("a,target\n1,0\n")
-    for name in ("a.npz", "a.csv"):
-        (tmp_path / name).touch()
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(BflError) as error:
-        load_dataset(word)
-    assert ("did you mean" in str(error.value)) == bool(meant)
-    assert (f"'{meant}'" if meant else "") in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_validation_does_not_read_the_archive(tmp_path: Path) -> None:

@@ -24,15 +24,6 @@ def test_each_value_is_a_client_in_the_order_of_the_values() -> None:
     assert found is not None
     assert [part.tolist() for part in found] == [[], [0, 3], [2]]
     assert column.assign_tests(SITES, {}) is None
-    # A value without a training example is no client, and is named.
-    (said,) = column.said(SITES, tests)
-    assert "west" in said
-    assert not [name for name in column.names(SITES) if name in said]
-    (said,) = column.said(SITES, {"site": np.arange(30)})
-    assert "20 more" in said
-    assert not column.said(SITES, SITES)
-    assert not column.said(SITES, {})
-    assert not column.said({}, tests)
 
 
 def test_the_word_with_a_colon_is_two_keys() -> None:
