@@ -264,12 +264,12 @@ class PathSource(DatasetSource):
         for candidate in tried:
             if self._takes(candidate):
                 return candidate
-        near = near_path(path, beside)
         kind = {True: "folder", False: "file", None: "file or folder"}[self.is_folder]
-        beside = [p for other in tried for p in other.parent.glob("[!.]*") if self._takes(p)]
+        takes = [p for other in tried for p in other.parent.glob("[!.]*") if self._takes(p)]
         raise ConfigurationError(
             f"dataset '{self.name}:{location}': there is no {kind} {' nor '.join(map(str, tried))};"
-            f" allowed: a path relative to the current folder or to the key data-dir{near}"
+            f" allowed: a path relative to the current folder or to the key data-dir"
+            f"{near_path(path, takes)}"
         )
 
     def _takes(self, path: Path) -> bool:

@@ -130,8 +130,9 @@ class Iid(Partition):
 class Column(Partition):
     """A natural partition: each value of a column is a client, ``partition="column:site"``.
 
-    Columns are those of a table, or the folders above the classes (``site``). Clients are numbered in the order of the values. A client's own test
-    examples are those of its value, where the test data have the column.
+    Columns are those of a table, or the folders above the classes (``site``). Clients are numbered
+    in the order of the values. A client's own test examples are those of its value, where the test
+    data have the column.
     """
 
     behind_colon: ClassVar[str] = "site-column"
@@ -170,7 +171,7 @@ class Column(Partition):
         return [np.flatnonzero(values == name) for name in names]
 
     def _values(self, columns: Columns) -> npt.NDArray[Any]:
-        problem = "the data set has no columns; allowed: a table, or a folder with sites above its classes"
+        problem = "the data set has no columns; allowed: a table, or a folder with sites"
         if self.site_column in columns:
             values = np.asarray(columns[self.site_column])
             missing = np.isnan(values) if values.dtype.kind == "f" else values == ""
