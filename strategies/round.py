@@ -60,7 +60,8 @@ def pool_round(
     Source: Fischer et al. (2024), Algorithm 1, for the round without options.
     """
     method, state, rule = request.method, request.state, request.method.pooling
-    clients: list[PooledClient] = []
+    entries: list[dict[str, Any]] = []
+    reports: list[tuple[int, Mapping[str, float]]] = []
     models: list[ClientUpdate] = []
     sums: Sums | None = None
     extras: Any = {array.name: np.zeros(array.shape) for array in request.declared}
@@ -85,18 +86,22 @@ def pool_round(
         total_weight += weight
         if method.needs_models:
             models.append(update)
-        clients.append(PooledClient(client, update.num_examples, update.metrics, weight))
+        entries.append(client_entry(update, weight))
+        reports.append((update.num_examples, update.metrics))
         del update, posterior  # nobody holds them while the next one is waited for
     if sums is None:
         raise errors.PosteriorError("nothing to pool: no client with a positive weight has replied")
     pooled = sums.pooled()
-    metrics = describe_weights([client.weight or 0.0 for client in clients])
+    weights = [entry["weight"] for entry in entries]
+    metrics = {**mean_metrics(reports), **describe_weights(weights)}
+    for entry, share in zip(entries, pooling.normalised(weights), strict=True):
+        entry["weight"] = share
     if spread:
         metrics |= spread.metrics(state.posterior, pooled.posterior)
     for array in request.declared:
         if array.combined == "mean":
             extras[array.name] /= total_weight
-    finished = next_round(request, pooled, clients, metrics, extras, manifest)
+    finished = next_round(request, pooled, entries, metrics, extras, manifest)
     if not models:
         return finished
     return replace(
@@ -162,7 +167,7 @@ def foreseen_weights(weighting: Weighting, num_examples: Mapping[int, int]) -> d
 def next_round(
     request: TrainingRequest,
     pooled: pooling.Pooled,
-    clients: Sequence[PooledClient],
+    clients: Sequence[Mapping[str, Any]],
     metrics: Mapping[str, float],
     combined: Arrays,
     manifest: Manifest | None,
@@ -170,17 +175,15 @@ def next_round(
     """Return what a pool leads to: its noise, the parts' states, the server's step, the floor.
 
     Args:
-        clients: Those whose updates were pooled, in the order of partition ids.
+        clients: An entry for each whose update was pooled, in the order of partition ids.
         metrics: What was measured of their updates.
         combined: What they have sent besides their posteriors, summed or averaged.
     """
     method, state, number = request.method, request.state, request.server_round
-    ids = [client.partition_id for client in clients]
+    ids = [client["client"] for client in clients]
     counts = Counts(len(request.partition_ids), len(ids), state.num_clients, number)
     measured = {
-        names.NUM_EXAMPLES: sum(client.num_examples for client in clients),
-        # The means stand in the clients' namespace; the total is the server's own.
-        **{names.recorded(name): mean for name, mean in mean_metrics(clients).items()},
+        names.NUM_EXAMPLES: sum(client[names.NUM_EXAMPLES] for client in clients),
         **pooled.diagnostics,
         **metrics,
     }
@@ -215,7 +218,7 @@ def next_round(
         predictive={},
     )
     following.check(manifest)
-    return Round(following, {**measured, **at_floor}, client_entries(clients))
+    return Round(following, {**measured, **at_floor}, clients)
 
 
 def refine_round(
@@ -309,53 +312,30 @@ def round_request(method: Method, state: ServerState, seed: int) -> TrainingRequ
         expected=state.posterior,
         vectors=method.broadcast.vectors,
         name=f"round {state.server_round + 1}",
-        broadcast=method.sent_extras(state.parts, state.posterior) if method.parts else {},
+        broadcast=method.sent_extras(state.parts) if method.parts else {},
         declared=method.declared(state.posterior) if method.parts else (),
     )
 
 
-@dataclass(frozen=True)
-class PooledClient:
-    """A client whose update was pooled, without its posterior.
+def client_entry(update: ClientUpdate, weight: float) -> dict[str, Any]:
+    """Return what a round's record says of a client that was pooled.
 
-    Attributes:
-        metrics: What it has measured; nothing where its update is a part of a sum alone.
-        weight: Its weight, in the scale of all others'; None where its update is not seen.
+    ``client`` is its partition id; ``num-examples``; those of its measurements of which a record
+    keeps each; and its ``weight``, in the scale of all others'.
     """
-
-    partition_id: int
-    num_examples: int
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    weight: float | None = None
+    measured = {n: update.metrics[n] for n in sorted(update.metrics) if names.of_each_client(n)}
+    of_client = {"client": update.partition_id, names.NUM_EXAMPLES: update.num_examples}
+    return {**of_client, **measured, "weight": weight}
 
 
-def client_entries(clients: Sequence[PooledClient]) -> list[dict[str, Any]]:
-    """Return one entry for each client pooled, in the order of partition ids.
-
-    An entry has ``client``, the partition id; ``num-examples``; those of the client's measurements
-    of which a record keeps each; and ``weight``, its share ω_k of all weights. Of clients whose
-    updates nobody sees it is the first two.
-    """
-    entries: list[dict[str, Any]] = []
-    for client in clients:
-        measured = {n: client.metrics[n] for n in sorted(client.metrics) if names.of_each_client(n)}
-        entries.append(
-            {"client": client.partition_id, names.NUM_EXAMPLES: client.num_examples, **measured}
-        )
-    if clients and clients[0].weight is not None:
-        shares = pooling.normalised([client.weight or 0.0 for client in clients])
-        for entry, share in zip(entries, shares, strict=True):
-            entry["weight"] = share
-    return entries
-
-
-def mean_metrics(clients: Sequence[PooledClient]) -> dict[str, float]:
+def mean_metrics(reports: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, float]:
     """Return clients' metrics, each averaged with the numbers of examples of those that sent it."""
     means: dict[str, float] = {}
-    for name in dict.fromkeys(name for client in clients for name in client.metrics):
-        senders = [client for client in clients if name in client.metrics]
-        values = [client.metrics[name] for client in senders]
-        means[name] = float(np.average(values, weights=[each.num_examples for each in senders]))
+    for name in dict.fromkeys(name for _, metrics in reports for name in metrics):
+        sent = [(metrics[name], count) for count, metrics in reports if name in metrics]
+        values, counts = zip(*sent, strict=True)
+        # The means stand in the clients' namespace.
+        means[names.recorded(name)] = float(np.average(values, weights=counts))
     return means
 
 

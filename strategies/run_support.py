@@ -73,7 +73,7 @@ class RunSupport:
         closing: What clients add up over their data after the last round of ``start``.
         sums_noise: Noise that clients add to the closing's sums, for differential privacy.
         federation: The nodes, where they have been waited for already.
-        state: The state to go on from; None: before the first round.
+        state: The state from which the Strategy's own start goes on; None: the first round's.
         folder: The run's folder, for clients that keep a state in a simulation.
         key: The run's own word, by which nodes file what they keep.
         test_partition: The test examples of each client; None where clients evaluate nothing.

@@ -132,7 +132,7 @@ class Round:
     Attributes:
         state: Where the federation stands after it, with the global posterior.
         metrics: What clients and pooling have measured, and what was evaluated.
-        clients: One entry for each client pooled, see ``strategies.round.client_entries``.
+        clients: One entry for each client pooled, see ``strategies.round.client_entry``.
         models: The clients' models, while the round is refined.
         left_out: One for each client that was selected and is not in the pool: ``client``, the
             partition id, its ``name`` and the ``reason``.

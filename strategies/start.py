@@ -19,7 +19,6 @@ from flwr.serverapp.strategy import Result
 
 from bfl.deployment.client_list import bound_nodes_file
 from bfl.engine.flower import log
-from bfl.errors import ConfigurationError
 from bfl.federation.wire import initial_posterior, posterior_to_arrays
 from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
 from strategies.closing import CLOSING, close
@@ -93,11 +92,6 @@ def begin_round(
     running, run = strategy.running, strategy.run
     if running is None or running.grid is not grid or server_round <= running.last:
         running = begin(strategy, grid, arrays, strategy.default_timeout, server_round)
-        if run.state and running.last != server_round - 1:
-            raise ConfigurationError(
-                f"this Strategy goes on after round {running.last} and is asked for round "
-                f"{server_round}; call its own start"
-            )
         strategy.running = running
     # A wrapper may have changed the arrays, or left out a round.
     posterior = initial_posterior(arrays, run.manifest)

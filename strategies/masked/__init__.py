@@ -19,6 +19,7 @@ from bfl.aggregation import pooling
 from bfl.aggregation.weightings import Weighting
 from bfl.configuration.configuration import without_paths
 from bfl.errors import ConfigurationError, PosteriorError, RunError
+from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.secure_aggregation import messages
 from bfl.federation.secure_aggregation.accuracy import (
     SecureSums,
@@ -31,7 +32,7 @@ from bfl.federation.wire import TRAIN
 from bfl.posteriors import Manifest, Posterior
 from strategies.flower_clients import FAILED, REFUSED, STOPPED_ANSWERING, FlowerClients
 from strategies.messaging import UsableReplies, exchange
-from strategies.round import PooledClient, TrainingRequest, foreseen_weights, next_round
+from strategies.round import TrainingRequest, foreseen_weights, next_round
 from strategies.server_state import Round
 from strategies.updates import implausible_pool
 
@@ -85,7 +86,7 @@ def pool_masked_round(
             f"{error}; only the sum of the clients' statistics is known (exchange 'masked'), not "
             "which of them has sent what"
         ) from error
-    unseen = [PooledClient(client, sizes[client]) for client in participants]
+    unseen = [{"client": client, NUM_EXAMPLES: sizes[client]} for client in participants]
     return next_round(request, pooled, unseen, {}, {}, manifest)
 
 

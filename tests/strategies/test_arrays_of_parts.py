@@ -12,7 +12,7 @@ from flwr.app import RecordDict
 
 from bfl.aggregation.server_optimizers import Array, Momentum, State, StepContext
 from bfl.configuration import resolve
-from bfl.errors import ConfigurationError, RunError
+from bfl.errors import ConfigurationError
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, TwoSidedPart
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.learning.corrections import Scaffold
@@ -54,26 +54,6 @@ PARTS: dict[str, tuple[TwoSidedPart, str]] = {
     "sum": (Squares(), "path"),
     "mean": (MeanSquares(), "path"),
 }
-
-
-class Telling(TwoSidedPart):
-    """A part that sends what it is told, and declares one array within ±2."""
-
-    name: ClassVar[str] = "telling"
-    told: ClassVar[Any] = {"path": ZEROS}
-
-    def broadcast(self, state: Arrays) -> Arrays:
-        return self.told
-
-    def declared_broadcast(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
-        return (DeclaredArray("path", (posterior.size,), low=-2, high=2),)
-
-
-class Undeclared(Telling):
-    """One that declares nothing."""
-
-    def declared_broadcast(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
-        return ()
 
 
 def play(
@@ -161,34 +141,6 @@ def test_a_servers_step_is_told_of_the_cohort_and_what_it_has_sent(
         assert (context.server_round, context.asked, context.pooled) == (number, 4, clients)
         np.testing.assert_allclose(context.combined["path"], expected)
     assert len(Recording.seen) == ROUNDS
-
-
-# What clients are sent ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("part", "sent", "problem"),
-    [
-        (Telling, {"path": ZEROS, "noise": ZEROS}, "an array 'noise'"),
-        (Telling, {}, "no array 'path'"),
-        (Telling, {"path": np.zeros(4, np.float32)}, "'path' as float32 (4,)"),
-        (Telling, {"path": np.zeros(3)}, "'path' as float64 (3,)"),
-        (Telling, {"path": ZEROS + 3}, "'path' with 3 of 3 values outside [-2, 2]"),
-        (Telling, {"path": ZEROS + np.inf}, "'path' with 3 of 3 values that are not finite"),
-        (Undeclared, {"path": ZEROS}, "an array 'path'"),
-    ],
-)
-def test_a_part_sends_the_arrays_that_it_declares(
-    part: type[Telling], sent: Arrays, problem: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trained: list[int] = []
-    if part is Telling:
-        assert play(part(), rounds=1)[1] == []
-    monkeypatch.setattr(Telling, "told", sent)
-    with pytest.raises((ConfigurationError, RunError)) as refused:
-        play(part(), rounds=1, trained=trained)
-    assert str(refused.value).startswith(f"part 'telling' broadcasts {problem}")
-    assert not trained
 
 
 # What is kept ------------------------------------------------------------------------------------

@@ -79,8 +79,6 @@ def test_a_strategy_takes_no_other_rule_and_no_unknown_part() -> None:
         PosteriorPooling(weighting="equal")
     with pytest.raises(ConfigurationError, match="did you mean 'equal'"):
         Conflation(weighting="eqal")
-    with pytest.raises(ConfigurationError, match=r"closing .*'bayesian-head'"):
-        Conflation(**arguments(closing="bayesian-head"))
 
 
 def test_a_rule_from_elsewhere_has_its_strategy() -> None:
