@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -79,7 +79,8 @@ def _find_plugin_problem(query: Mapping[str, Any], node: Node) -> str:
 def _read_data(query: Mapping[str, Any], node: Node) -> tuple[Dataset | None, str]:
     """Return the data that a SuperNode would train on, read as in the first round, or a problem.
 
-    The server learns which data cannot be had; the rest stands in the node's own log.
+    The server learns which data they are, and whether they are there; the rest stands in the
+    node's own log.
     """
     dataset = str(query.get(wire.DATASET, ""))
     if node.simulated or not (node.dataset or dataset):
@@ -95,11 +96,13 @@ def _read_data(query: Mapping[str, Any], node: Node) -> tuple[Dataset | None, st
                 *node.place_of(dataset, str(query.get(wire.DATA_DIR, ""))), reading
             )
     except errors.BflError as error:
+        print(f"refused: {error}", file=sys.stderr)
         if error.public:
             return None, str(error)
-        traceback.print_exception(error)
         which = "its own data" if node.dataset else f"the run's data set '{dataset}'"
-        return None, f"{which} cannot be had there; its own log says where it has looked"
+        path = (node.dataset or dataset).partition(":")[2]
+        problem = "cannot be used" if path and Path(path).exists() else "are not there"
+        return None, f"{which} {problem}; its own log says what is wrong with them"
     for line in data.said:
         print(line, file=sys.stderr)
     return data, ""
@@ -119,7 +122,7 @@ def _find_label_problem(query: Mapping[str, Any], node: Node) -> str:
     except errors.DataError as error:
         if node.simulated:
             return str(error)
-        traceback.print_exception(error)
+        print(f"refused: {error}", file=sys.stderr)
         return (
             f"some training labels of its own data are none of the run's {classes} classes, 0 to "
             f"{int(classes) - 1}; its own log says which data"

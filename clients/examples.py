@@ -197,10 +197,12 @@ def own_data(location: str, reading: Reading = AS_STORED) -> Dataset:
     dataset = cached_dataset(location, "", reading)
     sums_follow = dataset.encoding and reading.columns == SUMMED
     if dataset.numbered_here and not sums_follow:
-        raise DataError(
-            f"{dataset.name}: {dataset.numbered_here}; with data of your own, labels have to be "
-            "integers that count from 0 as the run's do; a folder of images has a classes.txt, and "
-            "of a table the run's key table-columns says what its columns become"
+        raise public(
+            DataError(
+                "its own data do not name all classes of the run, so that other nodes may number "
+                "them otherwise; allowed there: a classes.txt in a folder of images, labels that "
+                "count from 0 in an archive; of a table the run's key table-columns names them"
+            )
         )
     return dataset
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from bfl.activity import doing
 from bfl.commands.terminal import add_run_config_to
 from bfl.configuration import resolve
 from bfl.configuration.sources import read_run_config
@@ -28,6 +29,7 @@ def add_to(check: argparse.ArgumentParser) -> None:
 
 def check_data(given: argparse.Namespace) -> None:
     """Print what is in a data set; refuse it with all that a run would refuse one by one."""
+    doing("configuration and data are read")
     print(report(given.data, *reading_of(given.run_config)))
 
 

@@ -169,6 +169,7 @@ def check_folder(given: argparse.Namespace) -> None:
     from bfl.deployment.client import check_client
     from bfl.deployment.server import check_server
 
+    doing("settings, certificates and data are read")
     if (given.folder / IDENTITY).is_file():
         identity, node = check_client(given.folder, datetime.now(UTC))
         if node.dataset:
@@ -206,7 +207,7 @@ def join(given: argparse.Namespace) -> None:
 def start_run(given: argparse.Namespace) -> None:
     """Start a run in a federation whose server runs on this machine, and follow it to its end."""
     from bfl.deployment.processes import command, flower_environment
-    from bfl.deployment.run import follow_run, wait_for_server
+    from bfl.deployment.run import RUN_LOG, follow_run, wait_for_server
     from bfl.deployment.server import CONNECTION, HOME
     from bfl.engine.flower import FlowerApp, Values
     from bfl.engine.flower.app import bundled
@@ -217,9 +218,10 @@ def start_run(given: argparse.Namespace) -> None:
     if CENTRAL in (baselines := baselines_of(given.baselines)):
         raise ConfigurationError("--baselines central takes all data to one place; allowed: local")
     settings = ServerSettings.read(given.folder / SETTINGS)
-    home = (given.state or given.folder / STATE).resolve() / HOME
+    state = (given.state or given.folder / STATE).resolve()
+    home, log = state / HOME, state / RUN_LOG
     app, overrides = FlowerApp.own(), read_run_config(given.run_config)
-    configuration = resolve(app.run_config(overrides), check_data=False)  # data may be elsewhere
+    configuration = resolve(app.run_config(overrides))
     keys = configuration.keys
     if baselines and configuration.exchange.secure_sums:
         raise ConfigurationError(
@@ -229,14 +231,12 @@ def start_run(given: argparse.Namespace) -> None:
     folder = Path(keys.output_dir).absolute() / (keys.name or made_up_name(configuration))
     # The app runs in a folder of Flower's: its paths are absolute.
     paths: Values = {"output-dir": str(folder.parent), "name": folder.name}
-    if keys.plugins:
-        paths["plugins"] = keys.plugins
-    kind, _, data = keys.dataset.partition(":")
-    if data and Path(data).exists():
-        paths["dataset"] = f"{kind}:{Path(data).absolute()}"
-    for key in ("data-dir", "initial-posterior"):
-        if path := overrides.get(key):
-            paths[key] = str(given_path(str(path), key).absolute())
+    for key in ("plugins", "dataset", "data-dir", "server-data", "ood-dataset"):
+        if value := configuration.values[key]:
+            paths[key] = value
+    if keys.initial_posterior:
+        where = given_path(keys.initial_posterior, "initial-posterior")
+        paths["initial-posterior"] = str(where.absolute())
     say = partial(print, flush=True)
     try:
         with shown(), bundled(app.folder) as code:
@@ -244,11 +244,10 @@ def start_run(given: argparse.Namespace) -> None:
             def make(changes: Values) -> None:
                 values = app.for_flwr_run({**overrides, **paths, **changes})
                 environment = flower_environment(home)
-                follow_run(command("flwr"), code, CONNECTION, environment, values, say)
+                follow_run(command("flwr"), code, CONNECTION, environment, values, log, say)
 
             wait_for_server(settings.superlink_port)
             say(f"run {folder.name}: its code is sent to the server, which starts a process for it")
-            doing("the run's code is sent to the server")
             make({})
             if baselines:
                 make_baselines(RunFolder(folder), baselines, lambda changes, _: make(changes), say)

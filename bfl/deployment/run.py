@@ -23,6 +23,20 @@ from bfl.errors import RunError
 STARTED = re.compile(r"Successfully started run (\d+)")
 COMPLETED = "finished:completed"
 
+RUN_LOG = "run.log"
+"""The file, in the state folder, of all that ``flwr`` prints of the last run."""
+
+CHATTER = re.compile(
+    r"(\x1b\[\d+m)?(DEBUG|INFO|WARNING|ERROR) |Using SuperLink|Successfully (started|installed)"
+)
+"""Lines of Flower's own."""
+
+FAILED = "ServerApp raised an exception"
+"""In the line of Flower's behind which a traceback and nothing of the run's follows."""
+
+LAST = "next: bfl report"
+"""In the last line of a run."""
+
 START_WAIT, PATIENCE, LOOK_INTERVAL = 120.0, 300.0, 1.0
 """Seconds until a SuperLink has to answer at first and in a run, and between questions to it."""
 
@@ -48,9 +62,10 @@ def follow_run(
     connection: str,
     environment: Mapping[str, str],
     values: Mapping[str, Any],
+    log: Path,
     say: Say,
 ) -> None:
-    """Start a run, print its log, and return when it is completed.
+    """Start a run, print its own lines, and return when it is completed.
 
     Flower's command exits with 0 when a run fails, and its log may break off while a run goes on:
     what counts is what the SuperLink says. An interruption stops the run as well.
@@ -59,14 +74,19 @@ def follow_run(
         command: The command ``flwr``.
         connection: The SuperLink's name in the Flower home of the environment.
         values: The run configuration, of keys that the app declares.
+        log: The file that gets Flower's lines as well, written anew.
 
     Raises:
         RunError: The run has not been started or completed, or nobody answers any more.
     """
+    doing("the run's code is sent to the server")
     found = ""
     started, over = Event(), Event()
     # Elsewhere than in a checkout, whose packages would be imported in place of the bundle's.
-    with tempfile.TemporaryDirectory(prefix="bfl-run-") as work:
+    with (
+        log.open("w", encoding="utf-8") as file,
+        tempfile.TemporaryDirectory(prefix="bfl-run-") as work,
+    ):
         config = Path(work) / "run-config.toml"
         config.write_text(tomli_w.dumps(dict(values)), encoding="utf-8")
         process = subprocess.Popen(
@@ -82,27 +102,39 @@ def follow_run(
 
         def read() -> None:
             nonlocal found
+            failed = False
             for line in process.stdout or ():
-                follows, match = started.is_set(), STARTED.search(line)
-                if match and not follows:  # before anybody who reads the line can interrupt this
+                file.write(line)
+                file.flush()
+                failed = failed or FAILED in line
+                match = STARTED.search(line)
+                if match and not found:  # before anybody can interrupt this
                     found = match[1]
                     started.set()
+                    doing("the server starts a process for the run")
+                if failed or LAST in line:
+                    doing("the server ends the run")
+                if failed or not found or CHATTER.match(line):
+                    continue
+                if LAST not in line:  # its own lines say what it is doing
+                    doing("")
                 print(line, end="", flush=True)
                 spoke()
-                if follows:  # the server's own lines say what it is doing
-                    doing("")
-                elif match:
-                    doing("the server starts a process for the run, and asks the clients")
             over.set()
 
-        Thread(target=read, daemon=True).start()
+        reader = Thread(target=read, daemon=True)
+        reader.start()
         try:
             while not over.wait(0.2):
                 pass
             status = process.wait()
             if not found:
-                raise RunError("flwr has not started the run; what it said is above")
-            _wait_for_end(command, connection, environment, found, status, say)
+                said = log.read_text(encoding="utf-8").strip()
+                raise RunError(f"flwr has not started the run: {said}")
+            try:
+                _wait_for_end(command, connection, environment, found, status, say)
+            except RunError as error:
+                raise RunError(f"{error}; all lines of Flower's are in {log}") from None
         except KeyboardInterrupt:
             if started.wait(1.0):  # it may be this moment
                 stop = [command, "stop", found, connection]
@@ -113,6 +145,7 @@ def follow_run(
         finally:
             process.kill()
             process.wait()
+            reader.join(1.0)
 
 
 def _wait_for_end(

@@ -54,9 +54,11 @@ sed -n "${number}p" answers
 """
 CALL = """
 import os, sys
+from pathlib import Path
 from bfl.commands.terminal import exits_with_status
 from bfl.deployment.run import follow_run
-sys.exit(exits_with_status(lambda _: follow_run(sys.argv[1], ".", "c", os.environ, {}, print))())
+words = (sys.argv[1], ".", "c", os.environ, {}, Path(sys.argv[2]), print)
+sys.exit(exits_with_status(lambda _: follow_run(*words))())
 """
 
 
@@ -85,14 +87,14 @@ def test_a_signal_stops_the_run(by: int, code: int, late: str, flwr: str, tmp_pa
     """It may be sent in the moment before flwr says that it has started the run; the SuperLink
     need not answer."""
     with subprocess.Popen(
-        [sys.executable, "-c", CALL, flwr],
+        [sys.executable, "-c", CALL, flwr, str(tmp_path / "run.log")],
         env=environment(tmp_path, FAKE_HANGS="20", FAKE_LATE=late, PYTHONPATH=str(ROOT)),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+        log = tmp_path / "run.log"
+        wait_for(lambda: log.is_file() and log.stat().st_size, 30)
         process.send_signal(by)
         printed, _ = process.communicate(timeout=15)
     assert process.returncode == code, printed
@@ -130,7 +132,7 @@ def test_a_run_ends_as_the_superlink_says(
     ended: Any = pytest.raises(RunError, match=failure) if failure else nullcontext()
     with ended:
         given = environment(tmp_path, **{f"FAKE_{name}": value for name, value in more.items()})
-        follow_run(flwr, Path(), "c", given, {"rounds": 1}, said.append)
+        follow_run(flwr, Path(), "c", given, {"rounds": 1}, tmp_path / "run.log", said.append)
     questions = tmp_path / "asked"
     times = len(questions.read_text().splitlines()) if questions.exists() else 0
     assert asked is None or times == asked
@@ -151,10 +153,13 @@ def test_a_run_is_given_as_flower_takes_it(
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(PLUGIN, encoding="utf-8")
+    (server / "state").mkdir()
+    (tmp_path / "other.npz").touch()
     (tmp_path / "answers").write_text(status("finished:failed", "KeyError: 1") + "\n")
     words = ["federation", "run", str(server), "--run-config"]
     config = 'plugins="mine.py" weighting="own" own-power=2.0 own-word="a b" rounds=3 name="mine"'
-    config += ' data-dir="here" initial-posterior="first.npz"'
+    config += ' data-dir="here" initial-posterior="first.npz" server-data="npz:other.npz"'
+    config += ' ood-dataset="rotated+npz:other.npz"'
     for begun in (False, True):
         if begun:
             (tmp_path / "runs" / "mine").mkdir(parents=True)
@@ -171,6 +176,8 @@ def test_a_run_is_given_as_flower_takes_it(
         ("initial-posterior", "first.npz"),
     ):
         assert given[key] == str(tmp_path / name)
+    assert given["server-data"] == f"npz:{tmp_path / 'other.npz'}"
+    assert given["ood-dataset"] == f"rotated+npz:{tmp_path / 'other.npz'}"
     assert (given["output-dir"], given["name"]) == (str(tmp_path / "runs"), "mine")
     assert (given["weighting"], given["rounds"]) == ("own", 3)
     assert main([*words, 'name="a/b" resume=true']) == 2

@@ -129,8 +129,8 @@ def test_a_node_without_the_data_is_refused_at_once(
         run_federation(grid, resolve(values))
     which = "the run's data set 'mnist'" if missing == "the run's" else "its own data"
     assert str(caught.value) == (
-        f"node {FIRST_ID + 1} (partition 1): {which} cannot be had there; its own log says where "
-        "it has looked"
+        f"node {FIRST_ID + 1} (partition 1): {which} are not there; its own log says what is "
+        "wrong with them"
     )
     assert gone in capsys.readouterr().err
     assert {kind for _, kind in grid.asked} == {"query"}

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import io
 import os
 import runpy
 import shutil
 import sys
 from collections.abc import Callable, Collection
+from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -80,7 +82,8 @@ def only_approved(approved: Collection[str], install: Callable[..., Any]) -> Cal
                 f"{digest}; if its code has been looked at, add that to bundles in node.toml and "
                 "start the client anew"
             )
-        return install(content, **options)
+        with redirect_stdout(io.StringIO()):  # Flower's line that it is installed
+            return install(content, **options)
 
     return install_approved
 
