@@ -96,7 +96,7 @@ def _read_data(query: Mapping[str, Any], node: Node) -> tuple[Dataset | None, st
                 *node.place_of(dataset, str(query.get(wire.DATA_DIR, ""))), reading
             )
     except errors.BflError as error:
-        print(f"refused: {error}", file=sys.stderr)
+        print(f"refused, {node.dataset or dataset}: {error}", file=sys.stderr)
         if error.public:
             return None, str(error)
         which = "its own data" if node.dataset else f"the run's data set '{dataset}'"

@@ -176,7 +176,8 @@ def _wait_for_end(
             if status == COMPLETED:
                 return
             if status.startswith("finished:"):
-                raise RunError(f"run {run} is {status} ({details})")
+                reason = details.removeprefix("ServerApp failed with exception: ")
+                raise RunError(f"run {run} is {status}: {reason}")
             if streamed:
                 say(f"the log has ended (status {streamed}), and run {run} goes on")
                 streamed = 0
