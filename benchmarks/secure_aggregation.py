@@ -35,11 +35,15 @@ from bfl.aggregation.pooling import (
     pooled_statistics,
     pooling_rules,
 )
-from bfl.federation.exchanges.masked import Masked
 from bfl.federation.secure_aggregation import client as half
-from bfl.federation.secure_aggregation.accuracy import SecureSums, agreed_exponents
 from bfl.federation.secure_aggregation.keys import Unsigned
-from bfl.federation.secure_aggregation.masking import Ring, decoded_statistics, encoded_statistics
+from bfl.federation.secure_aggregation.masking import (
+    Ring,
+    agreed_exponents,
+    decoded_statistics,
+    encoded_statistics,
+    neighbours_of,
+)
 from bfl.federation.secure_aggregation.server import SecureSum
 from bfl.posteriors import Posterior
 
@@ -86,9 +90,9 @@ class Clock:
 
 def measured(size: int, count: int) -> dict[str, Any]:
     """Return the errors and the CPU seconds of one cell."""
-    secure, previous, clock = Masked().secure_sums, posterior(0, size), Clock()
+    previous, clock = posterior(0, size), Clock()
     weights = [1 / count] * count
-    exponents = agreed_exponents(RULE, secure.value_range, previous, weights)
+    exponents = agreed_exponents(RULE, previous, weights)
 
     def vector(client: int) -> Ring:
         update = posterior(client, size)
@@ -96,7 +100,7 @@ def measured(size: int, count: int) -> dict[str, Any]:
             statistics = client_statistics(RULE, update, weights[0], previous)
             return encoded_statistics(statistics, exponents)
 
-    total = added_up(secure, size, count, vector, clock)
+    total = added_up(size, count, vector, clock)
     with clock("server"):
         sums = decoded_statistics(total.total(), exponents, size, 0)
         del total
@@ -137,33 +141,30 @@ def _members(size: int, count: int) -> Iterator[Posterior]:
     return (posterior(number, size) for number in range(1, count + 1))
 
 
-def added_up(
-    secure: SecureSums, size: int, count: int, vector: Callable[[int], Ring], clock: Clock
-) -> SecureSum:
+def added_up(size: int, count: int, vector: Callable[[int], Ring], clock: Clock) -> SecureSum:
     """Go through all stages but the last arithmetic, and return the server's half."""
-    near = secure.neighbourhood
-    total = SecureSum("benchmark", range(1, count + 1), RULE.statistics * size, near, b"")
+    total = SecureSum("benchmark", range(1, count + 1), RULE.statistics * size, b"")
     states = {}
     with clock("keys-and-shares"):
         for client, asked in total.invitations().items():
             states[client], keys = half.advertise(asked, Unsigned())
             total.take_keys(client, keys)
         for client, roster in total.rosters().items():
-            states[client], shares = half.share(states[client], roster, near, Unsigned())
+            states[client], shares = half.share(states[client], roster, Unsigned())
             total.take_shares(client, shares)
     for client, delivery in total.deliveries().items():
         masked = vector(client)
         with clock("clients"):
-            states[client] = half.masked(states[client], delivery, masked, near, b"")
+            states[client] = half.masked(states[client], delivery, masked, b"")
         with clock("server"):
             total.add_masked(client, masked)
         del masked
     with clock("keys-and-shares"):
         for client, survivors in total.confirmation_requests().items():
-            states[client], told = half.confirm(states[client], survivors, near)
+            states[client], told = half.confirm(states[client], survivors)
             total.take_confirmations(client, told)
         for client, heard in total.unmasking_requests().items():
-            total.take_unmasking(client, half.unmask(states[client], heard, near))
+            total.take_unmasking(client, half.unmask(states[client], heard))
     return total
 
 
@@ -175,7 +176,6 @@ def quantized_pool(size: int, count: int, previous: Posterior, clock: Clock) -> 
     grid is the finest. Seeds of masks are there already.
     """
     np.random.seed(0)  # noqa: NPY002 - what Flower's rounding draws from
-    near = Masked().secure_sums.neighbourhood
     total: list[Any] = []
     for client, (update, _, _) in enumerate(_members(size, count)):
         with clock("clients"):
@@ -183,7 +183,7 @@ def quantized_pool(size: int, count: int, previous: Posterior, clock: Clock) -> 
             vector = quantize(list(statistics), CLIPPING, LEVELS)
             shape = get_parameters_shape(vector)
             vector = parameters_addition(vector, _mask(client, client, shape))
-            for other in near.of(client, range(count), "benchmark"):
+            for other in neighbours_of(client, range(count), "benchmark"):
                 change = parameters_addition if client > other else parameters_subtraction
                 vector = change(vector, _mask(client, other, shape))
             vector = parameters_mod(vector, MODULUS)

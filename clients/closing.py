@@ -65,7 +65,7 @@ def closing_sums(
         vector += noise.multiplier * deviation * normals.standard_normal(vector.size)
         vector = np.clip(vector, -greatest(count), greatest(count))
     if masked:
-        content = masked_sums(message, context, masked, configuration, vector, count)
+        content = masked_sums(message, context, masked, vector, count)
         return Message(content, reply_to=message)
     sums = Posterior(np.zeros(0, np.float32), np.zeros(0, np.float32), vector.astype(np.float32))
     return Message(wire.reply_content(sums, {NUM_EXAMPLES: count}), reply_to=message)

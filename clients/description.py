@@ -183,7 +183,7 @@ def add_up_table(message: Message, context: Context) -> Message:
         raise errors.public(errors.DataError(problem))
     if configuration.exchange.secure_sums:
         masked = read_task(message, node, configuration, len(rows), Equal())
-        content = masked_sums(message, context, masked, configuration, sums, len(rows))
+        content = masked_sums(message, context, masked, sums, len(rows))
     else:
         nothing = np.zeros(0, np.float32)
         content = wire.reply_content(Posterior(nothing, nothing, sums), {NUM_EXAMPLES: len(rows)})

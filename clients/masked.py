@@ -19,7 +19,6 @@ from bfl.configuration.configuration import without_paths
 from bfl.errors import ConfigurationError, ProtocolError
 from bfl.federation.secure_aggregation import client as protocol
 from bfl.federation.secure_aggregation import masking, messages
-from bfl.federation.secure_aggregation.accuracy import SecureSums
 from bfl.federation.secure_aggregation.keys import Unsigned
 from bfl.posteriors import Posterior
 from clients.node import Node
@@ -28,7 +27,7 @@ from clients.process import cached_configuration
 
 def advertise_keys(message: Message, context: Context) -> Message:
     """Answer an invitation with fresh keys; what was kept before is forgotten."""
-    node, _ = _read_node(message, context)
+    node = _read_node(message, context)
     invitation = messages.Invitation.from_content(message.content)
     if invitation.client != node.partition_id:
         raise ConfigurationError(
@@ -54,9 +53,9 @@ def _warn_of_unsigned_keys(run_id: int) -> None:
 
 def share_keys(message: Message, context: Context) -> Message:
     """Answer a list of clients with shares for the neighbours."""
-    node, near = _read_node(message, context)
+    node = _read_node(message, context)
     roster = messages.Roster.from_content(message.content)
-    answer = protocol.share(_secrets(context), roster, near, node.identity)
+    answer = protocol.share(_secrets(context), roster, node.identity)
     return _answer(message, context, *answer)
 
 
@@ -88,73 +87,65 @@ def masked_reply(
     num_examples: int,
 ) -> RecordDict:
     """Return the content of a client's reply to what ``read_task`` gives: masked statistics."""
-    _secure_sums(configuration).value_range.check(posterior, received)
+    masking.check_range(posterior, received)
     # No name keeps the statistics, which are as large as the vector.
     vector = masking.encoded_statistics(
         client_statistics(configuration.pooling, posterior, task.known_weight, received),
         task.exponents,
     )
-    return _mask(message, context, task, configuration, vector, num_examples)
+    return _mask(message, context, task, vector, num_examples)
 
 
 def masked_sums(
     message: Message,
     context: Context,
     task: messages.MaskedTask,
-    configuration: Configuration,
     sums: npt.NDArray[np.float64],
     num_examples: int,
 ) -> RecordDict:
     """Return the content of a client's reply with sums (S,) over its data, masked."""
     vector = masking.encoded(sums * task.known_weight, task.exponents[0])
-    return _mask(message, context, task, configuration, vector, num_examples)
+    return _mask(message, context, task, vector, num_examples)
 
 
 def _mask(
     message: Message,
     context: Context,
     task: messages.MaskedTask,
-    configuration: Configuration,
     vector: masking.Ring,
     num_examples: int,
 ) -> RecordDict:
     """Return the content of a reply with a vector, to which its masks are added in place."""
-    near = _secure_sums(configuration).neighbourhood
     digest = messages.task_digest(message.content, task.exponents, task.known_total, without_paths)
-    state = protocol.masked(_secrets(context), task, vector, near, digest)
+    state = protocol.masked(_secrets(context), task, vector, digest)
     context.state[messages.SECURE] = state.to_record()
     return messages.masked_content(vector, num_examples)
 
 
 def confirm(message: Message, context: Context) -> Message:
     """Answer the list of those who are left with what the neighbours can hold theirs against."""
-    _, near = _read_node(message, context)
+    _read_node(message, context)
     survivors = messages.Survivors.from_content(message.content)
-    return _answer(message, context, *protocol.confirm(_secrets(context), survivors, near))
+    return _answer(message, context, *protocol.confirm(_secrets(context), survivors))
 
 
 def unmask(message: Message, context: Context) -> Message:
     """Answer the neighbours' confirmations with shares, and forget all that was kept."""
-    _, near = _read_node(message, context)
+    _read_node(message, context)
     confirmations = messages.Confirmations.from_content(message.content)
     state = _secrets(context)
     del context.state[messages.SECURE]
-    reply = protocol.unmask(state, confirmations, near)
+    reply = protocol.unmask(state, confirmations)
     return Message(RecordDict({messages.SECURE: reply.to_record()}), reply_to=message)
 
 
-def _read_node(message: Message, context: Context) -> tuple[Node, masking.Neighbourhood]:
-    """Return the node, and who exchanges masks with whom in the run."""
+def _read_node(message: Message, context: Context) -> Node:
+    """Return the node; ProtocolError where the run masks nothing."""
     node, text = Node.of(context), messages.configuration_of(message.content)
-    return node, _secure_sums(cached_configuration(text, node.plugins_folder)).neighbourhood
-
-
-def _secure_sums(configuration: Configuration) -> SecureSums:
-    if configuration.exchange.secure_sums is None:
-        raise ProtocolError(
-            f"the run's exchange is '{configuration.exchange.name}', and nothing is masked"
-        )
-    return configuration.exchange.secure_sums
+    exchange = cached_configuration(text, node.plugins_folder).exchange
+    if not exchange.secure_sums:
+        raise ProtocolError(f"the run's exchange is '{exchange.name}', and nothing is masked")
+    return node
 
 
 def _secrets(context: Context) -> protocol.ClientSecrets:

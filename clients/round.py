@@ -24,6 +24,7 @@ from bfl.federation import wire
 from bfl.federation.outgoing import sent as apply_outgoing
 from bfl.federation.parts import Arrays
 from bfl.federation.privacy import SystemNormals
+from bfl.federation.secure_aggregation.masking import clip_to_range
 from bfl.learning.personalizations import PersonalModel
 from bfl.learning.training import LocalTask, PersonalTask
 from bfl.posteriors import Posterior
@@ -188,11 +189,7 @@ def train_round(
     if exchange.secure_sums and any(part.draws for part in configuration.outgoing):
         # Noise can leave the masks' range: it is clamped, as refusing would be by chance. That is
         # post-processing, which costs no ε.
-        update = exchange.secure_sums.value_range.holding(update, global_posterior)
-    packed = None
-    if exchange.packs:  # the parts go on from what the server unpacks
-        packed = exchange.pack(update, global_posterior)
-        update = exchange.unpack(packed, global_posterior)
+        update = clip_to_range(update, global_posterior)
 
     # The parts' halves: what is sent besides the posterior, and kept.
     extras: dict[str, Any] = {}
@@ -212,8 +209,6 @@ def train_round(
         )
     else:
         content = wire.reply_content(update, metrics, extras)
-        if packed is not None:
-            content[wire.ARRAYS] = wire.vectors_to_arrays(packed)
     return Message(content, reply_to=message)
 
 

@@ -127,8 +127,8 @@ class SumsRequest(TrainingRequest):
 
 def sums_of_clients(request: SumsRequest, clients: FlowerClients) -> tuple[Sequence[int], Array]:
     """Return whose sums have come, and their total (S,); masked where the exchange masks."""
-    secure_sums, size = request.method.exchange.secure_sums, request.expected.point.size
-    if not secure_sums:
+    size = request.expected.point.size
+    if not request.method.exchange.secure_sums:
         replies = clients.replies(request.name, clients.messages(request))
         partition_ids, total = list[int](), np.zeros(size)
         for update in clients.updates(request, replies):
@@ -138,7 +138,7 @@ def sums_of_clients(request: SumsRequest, clients: FlowerClients) -> tuple[Seque
     most = base.greatest(max(clients.num_examples.values(), default=clients.options.max_examples))
     exponent, count = exponent_for(most), clients.size
     weights = dict.fromkeys(request.partition_ids, 1.0 / count)
-    wanted = WantedSum(secure_sums.neighbourhood, weights, float(count), [exponent], size)
+    wanted = WantedSum(weights, float(count), [exponent], size)
     participants, added = add_up(clients, request, wanted)
     total = decoded(added, exponent) * count
     counts = [clients.num_examples.get(client, 0) for client in participants]

@@ -146,7 +146,6 @@ class FlowerClients:
             self.usable.left_out[partition_id] = STOPPED_ANSWERING if silent else FAILED
             self.warn(request.name, partition_id, f"failed: {reply.error.reason}")
             return None
-        exchange = request.method.exchange
         try:
             update = read_update(
                 reply,
@@ -156,7 +155,6 @@ class FlowerClients:
                 num_examples=self.num_examples.get(partition_id),
                 most_examples=self.options.max_examples,
                 declared=request.declared,
-                unpack=exchange.unpack if exchange.packs and not request.of_sums else None,
             )
             if problem := request.find_problem(update):
                 raise RefusedUpdateError(problem)

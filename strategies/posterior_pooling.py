@@ -143,10 +143,10 @@ class PosteriorPooling(GivenParts, Strategy):
             )
         clients, manifest, server = running.clients, self.run.manifest, self.run.server
         try:
-            if secure_sums := method.exchange.secure_sums:  # from the start here alone
+            if method.exchange.secure_sums:  # from the start here alone
                 from strategies.masked import pool_masked_round
 
-                pooled = pool_masked_round(request, secure_sums, clients, manifest)
+                pooled = pool_masked_round(request, clients, manifest)
             else:
                 pooled = pool_round(
                     request,

@@ -43,7 +43,7 @@ def run_rounds(
     should_stop: Callable[[int, Result], bool] | None,
 ) -> Result:
     """Run the rounds that are left and the closing; see ``PosteriorPooling.start``."""
-    run, masked = strategy.run, strategy.method.exchange.secure_sums is not None
+    run, masked = strategy.run, strategy.method.exchange.secure_sums
     strategy.running = running = begin(strategy, grid, initial_arrays, timeout, num_rounds)
     clients, arrays = running.clients, posterior_to_arrays(running.state.posterior)
     result = Result(arrays=initial_arrays)
@@ -147,7 +147,7 @@ def begin(
         text = "begins with the %d nodes that are there; ClientOptions(clients=…) waits for more"
         log(WARNING, text, nodes.size)
     clients = FlowerClients(grid, nodes, options, run, silence=timeout, warn=run.warn)
-    if secure_sums := method.exchange.secure_sums:
+    if method.exchange.secure_sums:
         from strategies.masked import check_masked
 
         rounds = range(1, max(num_rounds, 1) + 1)

@@ -47,9 +47,6 @@ a mean over a variance overflows, and a client that nothing else refuses would e
 
 DIVERGED = "; if training has diverged, a lower learning-rate helps"
 
-Unpack = Callable[[Mapping[str, Vector], Posterior], Posterior]
-"""Makes a client's posterior of the vectors that have come, and of the posterior it was sent."""
-
 
 class RefusedUpdateError(BflError):
     """A client's update is not what it should be; the message says in which way."""
@@ -82,7 +79,6 @@ def read_update(
     num_examples: int | None = None,
     most_examples: int = MOST_EXAMPLES,
     declared: Sequence[DeclaredArray] = (),
-    unpack: Unpack | None = None,
 ) -> ClientUpdate:
     """Return the update in a client's reply, which holds content, or raise RefusedUpdateError.
 
@@ -96,7 +92,6 @@ def read_update(
         num_examples: How many examples the client holds, where the server knows it.
         most_examples: The most that a client may claim where it does not.
         declared: What the client has to send besides its posterior.
-        unpack: How an exchange unpacks what has come; None: it is the posterior's three vectors.
     """
     content = reply.content
     arrays = content.get(ARRAYS)
@@ -106,8 +101,7 @@ def read_update(
     if not isinstance(metrics, MetricRecord):
         raise RefusedUpdateError(f"the reply has no record '{METRICS}' of metrics")
     try:
-        vectors = vectors_from_arrays(arrays)
-        posterior = unpack(vectors, sent) if unpack else Posterior.of_vectors(vectors)
+        posterior = Posterior.of_vectors(vectors_from_arrays(arrays))
     except PosteriorError as error:
         raise RefusedUpdateError(str(error)) from error
     except Exception as error:  # whatever NumPy makes of bytes that a client has chosen

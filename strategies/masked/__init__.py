@@ -21,12 +21,7 @@ from bfl.configuration.configuration import without_paths
 from bfl.errors import ConfigurationError, PosteriorError, RunError
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.secure_aggregation import messages
-from bfl.federation.secure_aggregation.accuracy import (
-    SecureSums,
-    agreed_exponents,
-    check_accuracy,
-)
-from bfl.federation.secure_aggregation.masking import Neighbourhood, Ring, decoded_statistics
+from bfl.federation.secure_aggregation.masking import Ring, agreed_exponents, decoded_statistics
 from bfl.federation.secure_aggregation.server import SecureSum
 from bfl.federation.wire import TRAIN
 from bfl.posteriors import Manifest, Posterior
@@ -42,35 +37,22 @@ if TYPE_CHECKING:
 
 
 def pool_masked_round(
-    request: TrainingRequest,
-    secure_sums: SecureSums,
-    clients: FlowerClients,
-    manifest: Manifest | None,
+    request: TrainingRequest, clients: FlowerClients, manifest: Manifest | None
 ) -> Round:
     """Have the clients of a round train, and return what the sum of their statistics leads to.
 
     Raises:
         PosteriorError: Their sum is no posterior; which client is the cause cannot be known.
-        RunError: Too few clients have stayed, or rounding could carry their pool too far.
+        RunError: Too few clients have stayed.
     """
     method, state = request.method, request.state
-    rule, previous, allowed = method.pooling, state.posterior, secure_sums.value_range
+    rule, previous = method.pooling, state.posterior
     sizes = {client: clients.num_examples[client] for client in request.partition_ids}
     weights = foreseen_weights(method.weighting, sizes)
-    shares = list(weights.values())
-    needed = clients.options.needed(len(sizes))
-    try:  # the grid follows from the previous posterior, which is another one in each round
-        check_accuracy(rule, allowed, previous, shares, needed)
-    except ConfigurationError as error:
-        raise RunError(
-            f"{request.name} was not begun, and no client was asked: {error}; the range is "
-            "that of the whole run: begin another one with these keys changed"
-        ) from error
     wanted = WantedSum(
-        neighbourhood=secure_sums.neighbourhood,
         weights=weights,
         total=math.fsum(method.weighting.gamma_of_count(size) for size in sizes.values()),
-        exponents=agreed_exponents(rule, allowed, previous, shares),
+        exponents=agreed_exponents(rule, previous, list(weights.values())),
         size=rule.statistics * previous.size + previous.point.size,
     )
     participants, total = add_up(clients, request, wanted)
@@ -92,13 +74,12 @@ def pool_masked_round(
 
 def check_masked(
     method: Method,
-    secure_sums: SecureSums,
     posterior: Posterior,
     configuration: Configuration | None,
     clients: FlowerClients,
     selected: Mapping[int, list[int]],
 ) -> None:
-    """Refuse clients that send more than sums, too little that is known, or sums too coarse.
+    """Refuse clients that send more than sums, or of which too little is known.
 
     Args:
         posterior: What the first round begins with.
@@ -123,21 +104,6 @@ def check_masked(
         )
     sizes = {client: known[client] for client in ever}
     _check_clients_know_weights(method.weighting, configuration, sizes, why)
-    found_fine: set[tuple[float, ...]] = set()
-    for number, participants in sorted(selected.items()):
-        weights = foreseen_weights(method.weighting, {each: known[each] for each in participants})
-        shares = tuple(sorted(weights.values()))
-        if shares in found_fine:
-            continue
-        needed = clients.options.needed(len(participants))
-        try:
-            check_accuracy(method.pooling, secure_sums.value_range, posterior, shares, needed)
-        except ConfigurationError as error:
-            where = f"round {number} would ask clients {', '.join(map(str, participants))}: "
-            raise ConfigurationError(f"{where if number > 1 else ''}{error}") from error
-        found_fine.add(shares)
-        if method.pooling.uses_previous:  # the grid of those that follow is not known yet
-            return
 
 
 def _check_clients_know_weights(
@@ -180,7 +146,6 @@ class WantedSum:
         size: The number of elements of a client's vector.
     """
 
-    neighbourhood: Neighbourhood
     weights: Mapping[int, float]
     total: float
     exponents: Sequence[int]
@@ -232,7 +197,7 @@ def _add_up_once(
     # It is the same of all contents; where nobody is left, the first stage says so.
     grid = (wanted.exponents, wanted.total, without_paths)
     digest = next((messages.task_digest(content, *grid) for content in tasks.values()), b"")
-    total = SecureSum(label, tasks, wanted.size, wanted.neighbourhood, digest)
+    total = SecureSum(label, tasks, wanted.size, digest)
 
     def make_stage(
         kind: str,

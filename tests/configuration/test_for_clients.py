@@ -12,7 +12,7 @@ from bfl.configuration import Configuration, resolve
 from bfl.configuration.component_slots import SLOTS, base_of
 from bfl.configuration.keys import SERVER_ONLY_KEYS
 from bfl.errors import ConfigurationError
-from bfl.federation.exchanges.masked import Masked
+from bfl.federation.exchanges import Masked
 from bfl.federation.parts import TwoSidedPart
 from bfl.presets import presets
 from clients.process import cached_configuration

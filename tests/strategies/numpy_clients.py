@@ -98,23 +98,22 @@ def make_part_app(
         beside = received_extras(message.content, parts, received)
         trained = training(task, received, beside, states)
         configuration = cached_configuration(task.configuration)
-        exchange = configuration.exchange
-        packed = exchange.pack(outgoing(configuration, task, trained.sent, received), received)
-        trained = replace(trained, sent=exchange.unpack(packed, received))
+        sent = outgoing(configuration, task, trained.sent, received)
+        trained = replace(trained, sent=sent)
         replies, kept = states.conclude(trained)
         if store:
             store.save(task.server_round, kept)
         if fault == "lost":
             raise RuntimeError("the connection is lost")
-        if exchange.secure_sums:
+        if configuration.exchange.secure_sums:
             told = read_task(message, Node.of(context), configuration, trained.examples)
             return masked_reply(
                 message, context, told, configuration, trained.sent, received, trained.examples
             )
         if fault == "refused":
-            packed = {name: np.full_like(vector, np.nan) for name, vector in packed.items()}
+            sent = Posterior(*(np.full_like(vector, np.nan) for vector in sent.vectors().values()))
         measured = {"num-examples": trained.examples, TRAIN_LIKELIHOOD: 1.0 + task.partition_id}
-        return reply_content(packed, measured, replies)
+        return reply_content(sent, measured, replies)
 
     app = make_training_app(train, noise_anew=False)  # as simulated ones: they share a folder
     add_masked_stages(app)

@@ -190,47 +190,6 @@ def test_a_strategy_of_ones_own_is_refused_likewise_before_anybody_trains(parts,
     assert not nodes.stages
 
 
-def test_a_later_round_whose_sums_would_be_too_coarse_is_not_begun():
-
-    def wide(task, received):
-        variance = np.full_like(received.variance, 15.9)
-        return Posterior(received.mean, variance, received.point)
-
-    nodes = MaskedNodes(wide)
-    given = {**MASKED, "strategy": "pvi", "damping": 1 / 6, "masked-reach": 1e5}
-    parts = (resolve({"dataset": "digits", **given}).prior,)
-    with pytest.raises(RunError) as caught:
-        Run(given, rounds=2, nodes=nodes, parts=parts, scale_floor=0.0)
-    said = str(caught.value)
-    assert said.startswith("round 2 was not begun, and no client was asked: sums modulo 2^64")
-    assert "masked-reach (now 100000)" in said
-    assert [kind for kind, _ in nodes.stages].count("advertise_keys") == len(SIZES)
-
-
-def test_a_later_rounds_sample_that_would_be_too_coarse_is_refused_before_the_first():
-    sizes = [100] * 19 + [30_000]
-    sampling = RandomSampling(fraction_train=0.3)
-    first = next(n for n in range(1, 30) if 19 in sampling.sample(0, n, len(sizes)))
-    assert first > 1
-    nodes = MaskedNodes(sizes=tuple(sizes))
-    strategy = PosteriorPooling(
-        **arguments(
-            rule="ws",
-            exchange="masked",
-            sampling=sampling,
-            configuration=values(inference="flipout", **MASKED),
-            partition=[np.arange(size) for size in sizes],
-            min_clients=3,
-        )
-    )
-    grid, start = make_grid(nodes.app(), len(sizes)), posterior_to_arrays(START)
-    with pytest.raises(ConfigurationError, match=f"^round {first} would ask clients .*, 19: sums"):
-        strategy.start(grid, start, num_rounds=30, timeout=1.0)
-    assert not nodes.stages
-    strategy.start(grid, start, num_rounds=first - 1, timeout=1.0)
-    assert nodes.stages
-
-
 class Tampering(MaskedNodes):
     """Clients of which one changes what it has answered at a stage, in some of its attempts."""
 

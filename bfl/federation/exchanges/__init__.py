@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
-import numpy.typing as npt
-
-from bfl.posteriors import Posterior
+from bfl.errors import ConfigurationError
 from bfl.registry import Component, Registry
 
-if TYPE_CHECKING:
-    from bfl.federation.secure_aggregation.accuracy import SecureSums
-
-Vectors = Mapping[str, npt.NDArray[Any]]
-"""Vectors of a posterior that travel: one-dimensional arrays by name."""
+FEWEST_CLIENTS = 3
+"""Least number of clients in a sum: of two, each knows the other's update from it and its own."""
 
 
 class Exchange(Component):
-    """Way of updates to the pool: both sides use what ``unpack`` makes of ``pack``."""
+    """Way of updates to the pool.
 
-    @property
-    def secure_sums(self) -> SecureSums | None:
-        """Settings of secure sums, where the server learns sums alone; None: it sees each update.
+    Attributes:
+        secure_sums: Whether the server learns sums alone, by messages of their own.
+    """
 
-        Sums go by messages of their own, and nothing is packed.
-        """
-        return None
-
-    @property
-    def packs(self) -> bool:
-        """True if anything but the posterior itself travels."""
-        own = type(self)
-        return own.pack is not Exchange.pack or own.unpack is not Exchange.unpack
+    secure_sums: ClassVar[bool] = False
 
     @property
     def clients_check(self) -> frozenset[str]:
@@ -43,18 +29,13 @@ class Exchange(Component):
         return frozenset({"weighting"}) if self.secure_sums else frozenset()
 
     def check_asked(self, asked: int) -> None:
-        """Raise if a round needs more clients than so many; by default any number will do."""
-
-    def pack(self, posterior: Posterior, received: Posterior) -> Vectors:
-        """Return what a client sends of its posterior; ``received`` is what it was sent."""
-        return {**posterior.vectors()}
-
-    def unpack(self, vectors: Vectors, received: Posterior) -> Posterior:
-        """Return the posterior of packed vectors; sizes, types and values are checked after.
-
-        What it raises, of whatever type, refuses the client's update.
-        """
-        return Posterior.of_vectors(vectors)
+        """Raise if so few clients are asked in a round that a sum of their updates hides none."""
+        if self.secure_sums and asked < FEWEST_CLIENTS:
+            raise ConfigurationError(
+                f"exchange '{self.name}': the server learns sums alone, and of {asked} clients a "
+                "round one that knows its own update knows the other's; allowed: at least "
+                f"{FEWEST_CLIENTS} (fraction-train), or exchange='direct'"
+            )
 
 
 exchanges: Registry[Exchange] = Registry("exchange", "bfl.federation.exchanges")
@@ -64,5 +45,21 @@ exchanges: Registry[Exchange] = Registry("exchange", "bfl.federation.exchanges")
 class Direct(Exchange):
     """Each client's posterior as it is, which the server checks and pools."""
 
-    packs: ClassVar[bool] = False
-    secure_sums: ClassVar[SecureSums | None] = None
+
+@exchanges.register("masked", aliases=("secure-aggregation",))
+class Masked(Exchange):
+    """Sums of masked statistics: the server learns what it pools, and no client's posterior.
+
+    Clients send their rule's statistics as whole numbers modulo 2⁶⁴, each with masks that only the
+    sum over all clients is free of. Who is outside of the range of values that these hold fails.
+
+    Source: Bonawitz et al. (2017), "Practical secure aggregation for privacy-preserving machine
+    learning"; Bell et al. (2020) for neighbours in place of all pairs.
+    """
+
+    always_has: ClassVar[frozenset[str]] = frozenset({"unseen-updates", "secret-measurements"})
+    always_requires: ClassVar[frozenset[str]] = frozenset({"sums", "weights-by-counts"})
+    always_excludes: ClassVar[frozenset[str]] = frozenset(
+        {"changed-updates", "single-models", "sent-beside", "evaluated-by-clients", "pre-training"}
+    )
+    secure_sums: ClassVar[bool] = True

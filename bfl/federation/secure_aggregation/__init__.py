@@ -1,7 +1,7 @@
 """Secure aggregation: a server learns the sum of its clients' vectors, and no vector.
 
 - ``client``, ``server``: the two halves of the protocol, and ``messages`` between them.
-- ``masking``: statistics as whole numbers modulo 2⁶⁴; masks, neighbours and shares of secrets.
-- ``accuracy``: the range of values that is agreed on, and how far rounding carries the pool.
+- ``masking``: statistics as whole numbers modulo 2⁶⁴, and the range that these hold; masks,
+  neighbours and shares of secrets.
 - ``keys``: from a library of cryptography; nothing of that kind is written here.
 """

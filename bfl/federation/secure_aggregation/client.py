@@ -14,15 +14,10 @@ import hashlib
 from dataclasses import dataclass, field, replace
 
 from bfl.errors import ProtocolError
+from bfl.federation.exchanges import FEWEST_CLIENTS
 from bfl.federation.secure_aggregation import keys
 from bfl.federation.secure_aggregation.keys import MASKING, OWN_MASK, SECRET, Identity, KeyPair
-from bfl.federation.secure_aggregation.masking import (
-    FEWEST_CLIENTS,
-    Neighbourhood,
-    Ring,
-    mask,
-    split,
-)
+from bfl.federation.secure_aggregation.masking import Ring, mask, neighbours_of, split, threshold
 from bfl.federation.secure_aggregation.messages import (
     Confirmations,
     Delivery,
@@ -43,7 +38,6 @@ class ClientSecrets(Fields):
     """Secrets that a client keeps between two messages of a round; they never leave it.
 
     Attributes:
-        near: The neighbourhood by which its secrets are shared, as text.
         own_share: Its own share of ``own_mask``.
         boxes: What the senders have sealed for it; ``own_masks`` and ``masking_digests`` are the
             digests of the shares in them.
@@ -56,7 +50,6 @@ class ClientSecrets(Fields):
     encryption: bytes
     masking: bytes
     own_mask: bytes
-    near: str = ""
     clients: list[int] = field(default_factory=list)
     neighbours: list[int] = field(default_factory=list)
     encryption_keys: list[bytes] = field(default_factory=list)
@@ -96,9 +89,7 @@ def advertise(invitation: Invitation, identity: Identity) -> tuple[ClientSecrets
     return state, PublicKeys(*public, signature, keys.digest_of(state.own_mask))
 
 
-def share(
-    state: ClientSecrets, roster: Roster, neighbourhood: Neighbourhood, identity: Identity
-) -> tuple[ClientSecrets, Shares]:
+def share(state: ClientSecrets, roster: Roster, identity: Identity) -> tuple[ClientSecrets, Shares]:
     """Split the secrets into shares for the neighbours; or say whose keys are not signed.
 
     Nothing is shared then: the server may leave them out, and make another attempt.
@@ -109,7 +100,7 @@ def share(
         raise ProtocolError("the list of clients is not sorted, or this client is not in it")
     if len(clients) < FEWEST_CLIENTS:
         raise ProtocolError(f"there are {len(clients)} clients; needed are {FEWEST_CLIENTS}")
-    if near != neighbourhood.of(state.client, clients, state.label):
+    if near != neighbours_of(state.client, clients, state.label):
         raise ProtocolError("the neighbours are not those that follow from the list of clients")
     lists = (roster.encryption, roster.masking, roster.signatures)
     if any(len(each) != len(near) for each in lists):
@@ -129,13 +120,12 @@ def share(
         return state, Shares([], [], [], [], refused)
 
     members = sorted([state.client, *near])
-    threshold = neighbourhood.threshold(len(members))
-    key_shares = dict(zip(members, split(state.masking, threshold, len(members)), strict=True))
-    mask_shares = dict(zip(members, split(state.own_mask, threshold, len(members)), strict=True))
+    needed = threshold(len(members))
+    key_shares = dict(zip(members, split(state.masking, needed, len(members)), strict=True))
+    mask_shares = dict(zip(members, split(state.own_mask, needed, len(members)), strict=True))
     state = replace(
         state,
         stage=SHARED,
-        near=str(neighbourhood),
         clients=clients,
         neighbours=near,
         encryption_keys=roster.encryption,
@@ -164,7 +154,6 @@ def masked(
     state: ClientSecrets,
     delivery: Delivery,
     vector: Ring,
-    neighbourhood: Neighbourhood,
     told: bytes,
 ) -> ClientSecrets:
     """Mask a vector in place: with a mask of the client's own, and one for each neighbour.
@@ -173,7 +162,7 @@ def masked(
         told: The digest of what the vector was made of and all clients are told; masks with
             neighbours that were told something else stay in the sum.
     """
-    _expect(state, SHARED, delivery.label, neighbourhood)
+    _expect(state, SHARED, delivery.label)
     sharers, senders = delivery.sharers, delivery.senders
     if sharers != sorted(set(sharers) & set(state.clients)) or state.client not in sharers:
         raise ProtocolError("those who have sent shares are not some of the clients")
@@ -182,7 +171,7 @@ def masked(
     lists = (delivery.boxes, delivery.own_masks, delivery.masking)
     if any(len(each) != len(senders) for each in lists):
         raise ProtocolError("there are not as many boxes, and digests, as senders")
-    _check_enough(state, len(senders) + 1, neighbourhood, "have sent shares")
+    _check_enough(state, len(senders) + 1, "have sent shares")
     mask(vector, keys.derived(state.own_mask, f"own mask, {state.label}"), 1)
     pair = KeyPair(state.masking)
     for other in senders:
@@ -204,16 +193,14 @@ def masked(
     )
 
 
-def confirm(
-    state: ClientSecrets, survivors: Survivors, neighbourhood: Neighbourhood
-) -> tuple[ClientSecrets, Confirmations]:
+def confirm(state: ClientSecrets, survivors: Survivors) -> tuple[ClientSecrets, Confirmations]:
     """Tell the neighbours what the server has told of who takes part."""
-    _expect(state, MASKED, survivors.label, neighbourhood)
+    _expect(state, MASKED, survivors.label)
     alive = survivors.clients
     if alive != sorted(set(alive) & set(state.sharers)) or state.client not in alive:
         raise ProtocolError("the survivors are not some of those who have sent shares")
     near = [other for other in state.senders if other in alive]
-    _check_enough(state, len(near) + 1, neighbourhood, "are left")
+    _check_enough(state, len(near) + 1, "are left")
     digest = state.view(alive)
     boxes = [
         keys.seal_box(
@@ -225,16 +212,14 @@ def confirm(
     return state, Confirmations(state.label, near, boxes)
 
 
-def unmask(
-    state: ClientSecrets, confirmations: Confirmations, neighbourhood: Neighbourhood
-) -> Unmasking:
+def unmask(state: ClientSecrets, confirmations: Confirmations) -> Unmasking:
     """Return shares that take masks off, if enough neighbours have been told the same.
 
     The state is spent: whoever keeps it has to forget it before the answer is sent. A confirmation
     that is none, or of something else, counts as one that the server has not handed over, which it
     might as well do; and a box that does not hold what its digests say as a share less.
     """
-    _expect(state, CONFIRMED, confirmations.label, neighbourhood)
+    _expect(state, CONFIRMED, confirmations.label)
     clients = confirmations.clients
     near = set(state.senders) & set(state.survivors)
     if not set(clients) <= near or len(set(clients)) != len(clients):
@@ -243,7 +228,7 @@ def unmask(
         _confirms(state, other, box)
         for other, box in zip(clients, confirmations.boxes, strict=True)
     )
-    _check_enough(state, agreeing + 1, neighbourhood, "confirm the same")
+    _check_enough(state, agreeing + 1, "confirm the same")
     own_masks, masking, unusable = {state.client: state.own_share}, {}, []
     for other in state.senders:
         shares = _shares_of(state, other)
@@ -282,10 +267,8 @@ def _shares_of(state: ClientSecrets, other: int) -> tuple[bytes, bytes] | None:
     return shares if len(text) == 2 * SECRET and digests == expected else None
 
 
-def _expect(
-    state: ClientSecrets, stage: str, label: str, neighbourhood: Neighbourhood | None = None
-) -> None:
-    """Raise unless the state is of this attempt, stage and neighbourhood."""
+def _expect(state: ClientSecrets, stage: str, label: str) -> None:
+    """Raise unless the state is of this attempt and stage."""
     if state.label != label:
         raise ProtocolError(
             f"client {state.client} is in {state.label}, and the message is of {label}"
@@ -295,19 +278,11 @@ def _expect(
             f"client {state.client} has {state.stage} in {state.label} and is asked for what comes "
             f"after it has {stage}"
         )
-    # A server that could name a lower threshold in the end would need fewer clients that lie.
-    if neighbourhood and state.near != str(neighbourhood):
-        raise ProtocolError(
-            f"client {state.client} has shared its secrets by {state.near} and is now told "
-            f"{neighbourhood}; it sends nothing"
-        )
 
 
-def _check_enough(
-    state: ClientSecrets, members: int, neighbourhood: Neighbourhood, what: str
-) -> None:
+def _check_enough(state: ClientSecrets, members: int, what: str) -> None:
     holders = len(state.neighbours) + 1  # of shares of its secrets: itself and its neighbours
-    needed = neighbourhood.threshold(holders)
+    needed = threshold(holders)
     if members < needed:
         raise ProtocolError(
             f"client {state.client}: {members} of {holders} neighbours, itself among them, {what}; "

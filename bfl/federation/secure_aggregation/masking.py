@@ -1,4 +1,4 @@
-"""Masking of statistics in the ring: their encoding, neighbours, shares of secrets, masks.
+"""Masking of statistics in the ring: their range and encoding, neighbours, shares, masks.
 
 A number x becomes round(x · 2ᵉ) modulo 2⁶⁴, for an exponent e that all clients share. Sums wrap
 around and are taken for numbers from −2⁶³ to 2⁶³ − 1: right as long as the sum of the real numbers
@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -23,8 +23,10 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
 from bfl import randomness
-from bfl.aggregation.pooling import Statistics
-from bfl.errors import ProtocolError
+from bfl.aggregation.pooling import PoolingRule, Statistics, client_statistics
+from bfl.errors import PosteriorError, ProtocolError
+from bfl.posteriors import Posterior
+from bfl.posteriors.posterior import Vector
 
 Ring = npt.NDArray[np.uint64]
 Array = npt.NDArray[np.float64]
@@ -39,11 +41,97 @@ CHUNK = 1 << 17
 """Numbers encoded or masked at a time: a MB, which stays in the processor's cache, and all the
 memory that a large model takes besides its vector."""
 
-FEWEST_CLIENTS = 3
-"""Least number of clients: of two, each knows the other's update from the sum and its own."""
+REACH, GREATEST_POINT = 16.0, 1e6
+"""How far a client's mean may be from the one it was sent; its greatest absolute point value."""
+
+LEAST_DEVIATION, GREATEST_DEVIATION = 5e-6, 4.0
+"""The range of a client's standard deviations."""
+
+INSIDE = 1.0 - 2.0**-30
+"""Factor that keeps the rounding of a difference from the previous mean within the reach."""
+
+NEIGHBOURS = 30
+"""How many others a client exchanges masks with; all, if there are no more."""
+
+THRESHOLD = 2 / 3
+"""Share of a client and its neighbours that takes its masks off: more than half, so that no server
+gets both of a client's secrets from those whom it has told different things."""
 
 _NONCE = bytes(16)
 """A counter from 0 and a nonce of 0: each key makes one mask in its life."""
+
+
+def check_range(posterior: Posterior, previous: Posterior) -> None:
+    """Raise if a posterior is outside: it could not be told apart from another in a sum."""
+    deviation = np.sqrt(posterior.variance.astype(np.float64))
+    shift = np.abs(posterior.mean.astype(np.float64) - previous.mean)
+    for what, outside in (
+        (f"means further than {REACH:g} from those sent", shift > REACH),
+        (f"standard deviations below {LEAST_DEVIATION:g}", deviation < LEAST_DEVIATION),
+        (f"standard deviations above {GREATEST_DEVIATION:g}", deviation > GREATEST_DEVIATION),
+        (
+            f"point parameters beyond ±{GREATEST_POINT:g}",
+            np.abs(posterior.point) > GREATEST_POINT,
+        ),
+    ):
+        if outside.any():
+            raise PosteriorError(
+                f"the posterior has {np.count_nonzero(outside)} of {outside.size} {what}, and "
+                "masked sums hold no others; allowed: exchange='direct'"
+            )
+
+
+def clip_to_range(posterior: Posterior, previous: Posterior) -> Posterior:
+    """Return a posterior with each value outside at the nearest edge, in the same types."""
+    around, reach = previous.mean.astype(np.float64), REACH * INSIDE
+    return Posterior(
+        _clip(posterior.mean, around - reach, around + reach),
+        _clip(posterior.variance, LEAST_DEVIATION**2, GREATEST_DEVIATION**2),
+        _clip(posterior.point, -GREATEST_POINT, GREATEST_POINT),
+    )
+
+
+def _clip(values: Vector, low: Array | float, high: Array | float) -> Vector:
+    """Return values (N,) between bounds, also after rounding to their type."""
+    least, greatest = np.asarray(low, np.float64), np.asarray(high, np.float64)
+    clipped = np.clip(values.astype(np.float64), least, greatest).astype(values.dtype)
+    # What was rounded out of the bounds moves by one place.
+    up, down = values.dtype.type(np.inf), values.dtype.type(-np.inf)
+    clipped = np.where(clipped < least, np.nextafter(clipped, up), clipped)
+    return np.where(clipped > greatest, np.nextafter(clipped, down), clipped)
+
+
+def agreed_exponents(rule: PoolingRule, previous: Posterior, weights: Sequence[float]) -> list[int]:
+    """Return the exponents of a rule's statistics and, last, of the point parameters.
+
+    They are the finest with which no sum over clients within the range leaves the ring. A rule's
+    statistics are monotone in a client's mean and variance, so those of all clients lie between
+    those at the corners of the range, around the extremes of the previous posterior.
+    """
+    totals = np.zeros(rule.statistics)
+    if previous.size:
+        mean, variance = np.array(
+            list(
+                product(
+                    (float(previous.mean.min()), float(previous.mean.max())),
+                    (float(previous.variance.min()), float(previous.variance.max())),
+                )
+            )
+        ).T
+        around = Posterior(mean, variance)
+        corners = [
+            Posterior(mean + shift, np.full_like(variance, deviation**2))
+            for shift in (-REACH, REACH)
+            for deviation in (LEAST_DEVIATION, GREATEST_DEVIATION)
+        ]
+        for weight in weights:
+            statistics = [
+                np.abs(client_statistics(rule, corner, weight, around).gaussian)
+                for corner in corners
+            ]
+            totals += np.max(statistics, axis=(0, 2), initial=0.0)
+    point = GREATEST_POINT * math.fsum(weights)
+    return [exponent_for(float(total)) for total in (*totals, point)]
 
 
 def encoded_statistics(statistics: Statistics, exponents: Sequence[int]) -> Ring:
@@ -87,11 +175,6 @@ def exponent_for(greatest_sum: float) -> int:
     low, high = EXPONENTS
     # The sum lies in [2^(k-1), 2^k).
     return max(low, min(high, HIGHEST - math.frexp(greatest_sum)[1]))
-
-
-def rounding(exponent: int, clients: int) -> float:
-    """Return the greatest error of a sum over so many clients."""
-    return math.ldexp(clients, -exponent - 1)
 
 
 def encoded(values: Array, exponent: int, into: Ring | None = None) -> Ring:
@@ -141,66 +224,47 @@ def mask(vector: Ring, key: bytes, sign: Literal[1, -1]) -> None:
             part -= numbers
 
 
-@dataclass(frozen=True)
-class Neighbourhood:
-    """Numbers of clients that share a client's secrets, and of those that can give them back.
+def threshold(members: int) -> int:
+    """Return how many of so many, a client and its neighbours, take its masks off."""
+    return max(members // 2 + 1, math.ceil(THRESHOLD * members - 1e-9))
 
-    Attributes:
-        neighbours: How many other clients each client exchanges masks with; all, if there are no
-            more.
-        share: The share of a client and its neighbours that is needed to take its masks off; more
-            than half of them always are.
+
+def neighbours_of(client: int, clients: Sequence[int], label: str) -> list[int]:
+    """Return a client's neighbours, sorted; the relation is symmetric.
+
+    With more than ``NEIGHBOURS`` others, clients stand in a circle, shuffled by the label, and each
+    has the same number of neighbours on either side: a Harary graph, which falls apart only if as
+    many clients are missing as each has neighbours.
+
+    Args:
+        clients: All clients, itself among them, sorted.
+        label: The name of the round; clients and server shuffle alike.
+
+    Source: Bell et al. (2020), "Secure single-server aggregation with (poly)logarithmic overhead",
+    section 3.
     """
-
-    neighbours: int
-    share: float
-
-    def __str__(self) -> str:
-        """Return it as the keys of a run; the same text for the same neighbourhood alone."""
-        return f"masked-neighbours={self.neighbours}, masked-threshold={self.share!r}"
-
-    def threshold(self, members: int) -> int:
-        """Return how many of so many, a client and its neighbours, are needed."""
-        return max(members // 2 + 1, math.ceil(self.share * members - 1e-9))
-
-    def of(self, client: int, clients: Sequence[int], label: str) -> list[int]:
-        """Return a client's neighbours, sorted; the relation is symmetric.
-
-        With more than ``neighbours`` others, clients stand in a circle, shuffled by the label, and
-        each has the same number of neighbours on either side: a Harary graph, which falls apart
-        only if as many clients are missing as each has neighbours.
-
-        Args:
-            clients: All clients, itself among them, sorted.
-            label: The name of the round; clients and server shuffle alike.
-
-        Source: Bell et al. (2020), "Secure single-server aggregation with (poly)logarithmic
-        overhead", section 3.
-        """
-        others = [other for other in clients if other != client]
-        if len(others) <= self.neighbours:
-            return others
-        digest = hashlib.sha256(label.encode()).digest()
-        generator = randomness.generator(int.from_bytes(digest[:16], "little"), "neighbours")
-        circle = np.array(clients)[generator.permutation(len(clients))]
-        place = int(np.flatnonzero(circle == client)[0])
-        steps = np.arange(1, self.neighbours // 2 + 1)
-        near = np.concatenate([place + steps, place - steps]) % len(circle)
-        return sorted(int(other) for other in circle[near])
+    others = [other for other in clients if other != client]
+    if len(others) <= NEIGHBOURS:
+        return others
+    digest = hashlib.sha256(label.encode()).digest()
+    generator = randomness.generator(int.from_bytes(digest[:16], "little"), "neighbours")
+    circle = np.array(clients)[generator.permutation(len(clients))]
+    place = int(np.flatnonzero(circle == client)[0])
+    steps = np.arange(1, NEIGHBOURS // 2 + 1)
+    near = np.concatenate([place + steps, place - steps]) % len(circle)
+    return sorted(int(other) for other in circle[near])
 
 
-def split(secret: bytes, threshold: int, count: int) -> list[bytes]:
+def split(secret: bytes, needed: int, count: int) -> list[bytes]:
     """Return shares of a secret, all of 16 bytes; who combines them numbers them from 1.
 
     Args:
-        threshold: How many shares give it back, at least 2.
+        needed: How many shares give it back, at least 2.
     """
-    return [share for _, share in sorted(Shamir.split(threshold, count, secret, False))]
+    return [share for _, share in sorted(Shamir.split(needed, count, secret, False))]
 
 
-def combined(
-    shares: Mapping[int, bytes], threshold: int, is_right: Callable[[bytes], bool]
-) -> bytes:
+def combined(shares: Mapping[int, bytes], needed: int, is_right: Callable[[bytes], bool]) -> bytes:
     """Return the secret of which these are shares, or raise ProtocolError.
 
     Of more shares than are needed those that follow each other are tried in turn, so that one
@@ -208,12 +272,12 @@ def combined(
 
     Args:
         shares: By their number, from 1.
-        threshold: How many are needed; there are as many.
+        needed: How many are needed; there are as many.
         is_right: Whether a secret is the one.
     """
     held = sorted(shares.items())
-    for start in range(len(held) if len(held) > threshold else 1):
-        used = (held[start:] + held[:start])[:threshold]
+    for start in range(len(held) if len(held) > needed else 1):
+        used = (held[start:] + held[:start])[:needed]
         try:
             secret = bytes(Shamir.combine(used, False))
         except ValueError:  # one has another length

@@ -10,14 +10,15 @@ from collections.abc import Callable, Collection, Iterable
 import numpy as np
 
 from bfl.errors import ProtocolError, TooFewClientsError, UnusableClientsError
+from bfl.federation.exchanges import FEWEST_CLIENTS
 from bfl.federation.secure_aggregation import keys
 from bfl.federation.secure_aggregation.keys import DIGEST, MASKING, OWN_MASK, SECRET, KeyPair
 from bfl.federation.secure_aggregation.masking import (
-    FEWEST_CLIENTS,
-    Neighbourhood,
     Ring,
     combined,
     mask,
+    neighbours_of,
+    threshold,
 )
 from bfl.federation.secure_aggregation.messages import (
     Confirmations,
@@ -50,19 +51,11 @@ class SecureSum:
         told: The digest of what all clients are told with their tasks.
     """
 
-    def __init__(
-        self,
-        label: str,
-        clients: Iterable[int],
-        size: int,
-        neighbourhood: Neighbourhood,
-        told: bytes,
-    ) -> None:
+    def __init__(self, label: str, clients: Iterable[int], size: int, told: bytes) -> None:
         self._label = label
         self._told = told
         self._clients = sorted(clients)
         self._size = size
-        self._neighbourhood = neighbourhood
         self._keys: dict[int, PublicKeys] = {}
         self._neighbours: dict[int, list[int]] = {}
         self._boxes: dict[int, dict[int, bytes]] = {}
@@ -101,7 +94,7 @@ class SecureSum:
         clients = sorted(self._keys)
         self._require(len(clients) >= FEWEST_CLIENTS, "keys", clients)
         self._neighbours = {
-            client: self._neighbourhood.of(client, clients, self._label) for client in clients
+            client: neighbours_of(client, clients, self._label) for client in clients
         }
         return {
             client: Roster(
@@ -311,7 +304,7 @@ class SecureSum:
         return sorted([owner, *self._neighbours[owner]]).index(holder) + 1
 
     def _threshold(self, client: int) -> int:
-        return self._neighbourhood.threshold(len(self._neighbours[client]) + 1)
+        return threshold(len(self._neighbours[client]) + 1)
 
     def _require_shares(self, left: Iterable[int], what: str) -> None:
         """Raise unless all who are left have enough of their neighbours."""

@@ -9,7 +9,7 @@ from bfl.errors import ProtocolError
 from bfl.federation.secure_aggregation import client as half
 from bfl.federation.secure_aggregation.client import ClientSecrets
 from bfl.federation.secure_aggregation.keys import Identity, Unsigned
-from bfl.federation.secure_aggregation.masking import Neighbourhood, Ring
+from bfl.federation.secure_aggregation.masking import Ring
 from bfl.federation.secure_aggregation.messages import (
     Confirmations,
     Delivery,
@@ -22,7 +22,6 @@ from bfl.federation.secure_aggregation.messages import (
 )
 from bfl.federation.secure_aggregation.server import SecureSum
 
-ALL = Neighbourhood(30, 2 / 3)
 TOLD = bytes(range(32))
 """A digest of what all clients are told."""
 
@@ -41,13 +40,11 @@ class Clients:
     def __init__(
         self,
         vectors: Mapping[int, Ring],
-        neighbourhood: Neighbourhood = ALL,
         identities: Mapping[int, Identity] | None = None,
         told: Mapping[int, bytes] | None = None,
     ) -> None:
         self.vectors = vectors
         self.told = told or dict.fromkeys(vectors, TOLD)
-        self.neighbourhood = neighbourhood
         self.identities = identities or dict.fromkeys(vectors, Unsigned())
         self.states: dict[int, ClientSecrets] = {}
         self.sent: dict[int, Ring] = {}
@@ -63,28 +60,26 @@ class Clients:
 
     def shares(self, client: int, message: Any) -> Shares:
         roster = Roster.from_fields(message.to_fields())
-        state, reply = half.share(
-            self.states[client], roster, self.neighbourhood, self.identities[client]
-        )
+        state, reply = half.share(self.states[client], roster, self.identities[client])
         self._keep(client, state)
         return reply
 
     def masked(self, client: int, message: Any) -> Ring:
         delivery, vector = Delivery.from_fields(message.to_fields()), self.vectors[client].copy()
         state, told = self.states[client], self.told[client]
-        self._keep(client, half.masked(state, delivery, vector, self.neighbourhood, told))
+        self._keep(client, half.masked(state, delivery, vector, told))
         self.sent[client] = vector
         return vector
 
     def confirm(self, client: int, message: Any) -> Confirmations:
         survivors = Survivors.from_fields(message.to_fields())
-        state, reply = half.confirm(self.states[client], survivors, self.neighbourhood)
+        state, reply = half.confirm(self.states[client], survivors)
         self._keep(client, state)
         return reply
 
     def unmask(self, client: int, message: Any) -> Unmasking:
         heard = Confirmations.from_fields(message.to_fields())
-        return half.unmask(self.states.pop(client), heard, self.neighbourhood)
+        return half.unmask(self.states.pop(client), heard)
 
 
 def stages(
@@ -116,7 +111,7 @@ def run(
     it refuses, as in a run.
     """
     first = next(iter(clients.vectors.values()))
-    total = SecureSum(label, clients.vectors, first.size, clients.neighbourhood, told)
+    total = SecureSum(label, clients.vectors, first.size, told)
     for stage, (messages, answer, take) in stages(total, clients).items():
         if stage == until:
             break

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from in_memory import ALL, STAGES, TOLD, Clients, plain_sum, random_vectors, run, stages
+from in_memory import STAGES, TOLD, Clients, plain_sum, random_vectors, run, stages
 from scipy.stats import chisquare
 
 from bfl.errors import ProtocolError, TooFewClientsError
 from bfl.federation.secure_aggregation import client as half
-from bfl.federation.secure_aggregation.masking import Neighbourhood
+from bfl.federation.secure_aggregation import masking
+from bfl.federation.secure_aggregation.masking import neighbours_of, threshold
 from bfl.federation.secure_aggregation.messages import (
     Confirmations,
     Delivery,
@@ -20,15 +21,20 @@ from bfl.federation.secure_aggregation.messages import (
 from bfl.federation.secure_aggregation.server import SecureSum
 
 LABEL = "run/1/0"
-FEW = Neighbourhood(6, 2 / 3)
-"""Of more than 7 clients, each has 6 neighbours, and 5 of the 7 are needed."""
 
 
-@pytest.mark.parametrize(("count", "neighbourhood"), [(3, ALL), (5, ALL), (12, FEW)])
-def test_the_sum_is_that_of_the_vectors_bit_for_bit_under_new_masks(count, neighbourhood):
+@pytest.fixture
+def few_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more than 7 clients, each has 6 neighbours, and 5 of the 7 are needed."""
+    monkeypatch.setattr(masking, "NEIGHBOURS", 6)
+
+
+@pytest.mark.usefixtures("few_neighbours")
+@pytest.mark.parametrize("count", [3, 5, 12])
+def test_the_sum_is_that_of_the_vectors_bit_for_bit_under_new_masks(count):
     vectors, sent = random_vectors(count, size=300_000 if count == 3 else 40), []
     for attempt in range(2):
-        clients = Clients(vectors, neighbourhood)
+        clients = Clients(vectors)
         total = run(clients, label=f"run/1/{attempt}")
         np.testing.assert_array_equal(total.total(), plain_sum(vectors, list(vectors)))
         sent.append(clients.sent)
@@ -37,16 +43,17 @@ def test_the_sum_is_that_of_the_vectors_bit_for_bit_under_new_masks(count, neigh
             assert not np.any(one[:40] == other[:40])
 
 
+@pytest.mark.usefixtures("few_neighbours")
 @pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize(("count", "neighbourhood"), [(7, ALL), (12, FEW)])
-def test_who_drops_out_at_a_stage_is_left_out_and_no_more(stage, count, neighbourhood):
+@pytest.mark.parametrize("count", [7, 12])
+def test_who_drops_out_at_a_stage_is_left_out_and_no_more(stage, count):
     vectors = random_vectors(count)
     lost = list(vectors)[2:4]
 
     def gone(now, client):
         return client in lost and STAGES.index(now) >= STAGES.index(stage)
 
-    total = run(Clients(vectors, neighbourhood), gone)
+    total = run(Clients(vectors), gone)
     heard = stage in ("confirm", "unmask")  # their vectors have come
     assert total.survivors == [c for c in vectors if heard or c not in lost]
     np.testing.assert_array_equal(total.total(), plain_sum(vectors, total.survivors))
@@ -101,33 +108,6 @@ def test_no_client_gives_both_secrets_of_another(alone):
     assert victim in total.survivors
 
 
-@pytest.mark.parametrize("share", [2 / 3, 1.0])
-def test_a_lying_server_needs_clients_that_agree_with_two_halves(share):
-    """Of three clients one is enough, unless all are needed; the page says so."""
-    victim, other, accomplice = vectors = random_vectors(3)
-    near = Neighbourhood(30, share)
-    clients = Clients(vectors, near)
-    run(clients, until="confirm")
-    told = {victim: list(vectors), other: [other, accomplice]}
-    given = {}
-    for client, survivors in told.items():
-        # The accomplice's own code takes any threshold at any time.
-        message, low = Survivors(LABEL, survivors), replace(near, share=0.5)
-        state = replace(clients.states[accomplice], near=str(low))
-        _, agrees = half.confirm(state, message, low)
-        box = dict(zip(agrees.clients, agrees.boxes, strict=True))[client]
-        try:
-            clients.confirm(client, message)
-            given[client] = clients.unmask(client, Confirmations(LABEL, [accomplice], [box]))
-        except ProtocolError:
-            assert share == 1.0
-    if share < 1.0:  # with the accomplice's own shares, two of each of the victim's secrets
-        assert victim in given[victim].survivors
-        assert victim in given[other].missing
-    else:
-        assert not given
-
-
 def test_each_step_is_made_once_and_in_order():
     vectors = random_vectors(4)
     clients = Clients(vectors)
@@ -137,7 +117,7 @@ def test_each_step_is_made_once_and_in_order():
     with pytest.raises(ProtocolError, match="has masked in run/1/0"):
         clients.masked(client, delivery)  # a second vector under the same masks
     with pytest.raises(ProtocolError, match="has masked"):
-        half.unmask(clients.states[client], Confirmations(LABEL, [], []), ALL)
+        half.unmask(clients.states[client], Confirmations(LABEL, [], []))
     clients.confirm(client, Survivors(LABEL, list(vectors)))
     with pytest.raises(ProtocolError, match="has confirmed"):
         clients.confirm(client, Survivors(LABEL, list(vectors)[:3]))
@@ -209,7 +189,7 @@ def test_a_client_that_sends_a_key_twice_is_left_out_and_the_round_ends_without_
     vectors = random_vectors(5)
     *_, liar = order = sorted(vectors)
     clients = Copied(vectors)
-    total = SecureSum(LABEL, vectors, 40, ALL, TOLD)
+    total = SecureSum(LABEL, vectors, 40, TOLD)
     for client in order:
         expected = pytest.raises(ProtocolError) if client == liar else nullcontext()
         with expected:
@@ -315,16 +295,18 @@ def test_who_knows_all_other_updates_learns_nothing_of_one_from_what_it_sent():
     assert found == [2]
 
 
+@pytest.mark.usefixtures("few_neighbours")
 def test_neighbours_are_mutual_and_as_many_for_all():
     ids = list(range(0, 80, 2))
-    near = {c: FEW.of(c, ids, "run/3/0") for c in ids}
+    near = {c: neighbours_of(c, ids, "run/3/0") for c in ids}
     assert {len(n) for n in near.values()} == {6}
     assert all(c in near[other] for c in ids for other in near[c])
-    assert near != {c: FEW.of(c, ids, "run/4/0") for c in ids}
-    assert FEW.of(ids[0], ids[:7], "run/3/0") == ids[1:7]
+    assert near != {c: neighbours_of(c, ids, "run/4/0") for c in ids}
+    assert neighbours_of(ids[0], ids[:7], "run/3/0") == ids[1:7]
 
 
 @pytest.mark.parametrize(("members", "needed"), [(2, 2), (3, 2), (4, 3), (6, 4), (10, 7), (31, 21)])
-def test_more_than_half_are_always_needed(members, needed):
-    assert ALL.threshold(members) == needed
-    assert Neighbourhood(30, 0.01).threshold(members) == members // 2 + 1
+def test_more_than_half_are_always_needed(members, needed, monkeypatch):
+    assert threshold(members) == needed
+    monkeypatch.setattr(masking, "THRESHOLD", 0.01)
+    assert threshold(members) == members // 2 + 1

@@ -11,10 +11,8 @@ from in_memory import TOLD, Clients, plain_sum, random_vectors, run
 from bfl.aggregation.pooling import client_statistics, pooling_rules
 from bfl.configuration.configuration import without_paths
 from bfl.errors import TooFewClientsError
-from bfl.federation.exchanges.masked import Masked
-from bfl.federation.secure_aggregation.accuracy import agreed_exponents
 from bfl.federation.secure_aggregation.masking import (
-    Neighbourhood,
+    agreed_exponents,
     decoded_statistics,
     encoded_statistics,
 )
@@ -102,9 +100,9 @@ def test_masks_of_who_was_told_something_else_stay_in_the_sum(count):
 @pytest.mark.parametrize("victim_is_honestly_told", [True, False])
 @pytest.mark.parametrize("name", ["conflation", "log-linear-pool"])
 def test_a_grid_on_which_the_others_are_nothing_gives_nobodys_update(name, victim_is_honestly_told):
-    rule, allowed, count = pooling_rules.create(name), Masked().secure_sums.value_range, 6
+    rule, count = pooling_rules.create(name), 6
     generator = np.random.default_rng(0)
-    exponents = agreed_exponents(rule, allowed, SENT, [1 / count] * count)
+    exponents = agreed_exponents(rule, SENT, [1 / count] * count)
     vectors, told, statistics = {}, {}, {}
     for client in range(count):
         mean = generator.normal(0, 0.1, SENT.size).astype(np.float32)
@@ -120,28 +118,3 @@ def test_a_grid_on_which_the_others_are_nothing_gives_nobodys_update(name, victi
     found = run(Clients(vectors, told=told), refusals=[], told=servers).total()
     decoded = decoded_statistics(found, exponents, SENT.size, 3).gaussian
     assert (np.abs(decoded - unmasked) > 1e-3 * np.abs(unmasked)).all()
-
-
-@pytest.mark.parametrize("stage", ["masked", "confirm", "unmask"])
-@pytest.mark.parametrize("other", [Neighbourhood(30, 0.01), Neighbourhood(12, 1.0)])
-def test_secrets_are_given_by_the_neighbourhood_alone_by_which_they_were_shared(stage, other):
-    """Of the task the digest in the masks holds the threshold; what comes after says it anew."""
-    clients, refusals = Clients(random_vectors(5), Neighbourhood(30, 1.0)), []
-    honest = getattr(clients, stage)
-
-    def lied_to(client, message):
-        clients.neighbourhood = other
-        try:
-            return honest(client, message)
-        finally:
-            clients.neighbourhood = Neighbourhood(30, 1.0)
-
-    setattr(clients, stage, lied_to)
-    with pytest.raises(TooFewClientsError):
-        run(clients, refusals=refusals).total()
-    assert len(refusals) == 5
-    assert refusals[0] == (
-        "client 1 has shared its secrets by masked-neighbours=30, masked-threshold=1.0 and is now "
-        f"told masked-neighbours={other.neighbours}, masked-threshold={other.share}; it sends "
-        "nothing"
-    )

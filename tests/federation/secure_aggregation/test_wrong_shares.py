@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from in_memory import ALL, STAGES, Clients, plain_sum, random_vectors, run
+from in_memory import STAGES, Clients, plain_sum, random_vectors, run
 
 from bfl.errors import ProtocolError, TooFewClientsError, UnusableClientsError
-from bfl.federation.secure_aggregation.masking import combined, split
+from bfl.federation.secure_aggregation.masking import combined, split, threshold
 from bfl.federation.secure_aggregation.messages import Unmasking
 from bfl.federation.secure_aggregation.server import SecureSum
 
@@ -185,7 +185,7 @@ def test_shares_without_their_digests_are_refused(missing):
 
 
 def test_shares_are_tried_until_they_give_the_secret():
-    secret, threshold = bytes(range(16)), ALL.threshold(31)
-    shares = dict(enumerate(split(secret, threshold, 31), start=1))
-    for wrong in (1, threshold, 31):
-        assert combined({**shares, wrong: WRONG}, threshold, secret.__eq__) == secret
+    secret, needed = bytes(range(16)), threshold(31)
+    shares = dict(enumerate(split(secret, needed, 31), start=1))
+    for wrong in (1, needed, 31):
+        assert combined({**shares, wrong: WRONG}, needed, secret.__eq__) == secret
