@@ -152,7 +152,7 @@ def begin(
 
         rounds = range(1, max(num_rounds, 1) + 1)
         selected = {n: method.sampling.sample(strategy.seed, n, nodes.size) for n in rounds}
-        check_masked(method, secure_sums, initial, configuration, clients, selected)
+        check_masked(method, initial, configuration, clients, selected)
     state = run.state or ServerState.first(
         initial, nodes.size, method.begin_server_states(initial, nodes.size)
     )

@@ -58,11 +58,6 @@ def trained(task: TrainTask, received: Posterior) -> Posterior:
     )
 
 
-def values(**more: Any) -> str:
-    """Return a configuration as it is sent to clients."""
-    return json.dumps(resolve({"dataset": "digits", **more}).values)
-
-
 def add_masked_stages(app: ClientApp, around: Callable[[str, Work], Work] | None = None) -> None:
     """Give an app what answers the messages beside those that ask to train, or other answers."""
     for kind, answer in (
@@ -161,7 +156,7 @@ class Run:
         strategy = PosteriorPooling(
             **arguments(
                 rule=configuration.pooling,
-                configuration=values(**given),
+                configuration=configuration,
                 partition=[np.arange(size) for size in sizes],
                 on_round=self.rounds.append,
                 on_warning=self.warnings.append,

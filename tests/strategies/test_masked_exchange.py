@@ -19,12 +19,11 @@ from masked_federation import (
     Run,
     no_fault,
     trained,
-    values,
 )
 from small_federation import arguments, make_grid
 
 from bfl.aggregation.weightings.base import Weighting
-from bfl.configuration import resolve
+from bfl.configuration import Configuration, resolve
 from bfl.deployment import setup
 from bfl.deployment.settings import ServerSettings
 from bfl.engine.flower import new_run
@@ -261,7 +260,7 @@ class Shares(Weighting):
         return np.asarray(counts / counts.sum())
 
 
-def start(nodes: MaskedNodes, weighting: Any, configuration: str) -> None:
+def start(nodes: MaskedNodes, weighting: Any, configuration: Configuration | None) -> None:
     strategy = PosteriorPooling(
         **arguments(
             rule="nwa",
@@ -278,18 +277,18 @@ def start(nodes: MaskedNodes, weighting: Any, configuration: str) -> None:
 def test_clients_are_sent_the_weighting_that_their_weights_are_made_by() -> None:
     nodes = MaskedNodes()
     with pytest.raises(ConfigurationError) as caught:
-        start(nodes, "equal", values(exchange="masked"))
+        start(nodes, "equal", resolve(MASKED))
     said = "weighting is 'equal'"
     assert said in str(caught.value)
     assert not nodes.stages
-    start(nodes, "equal", values(exchange="masked", weighting="equal"))
+    start(nodes, "equal", resolve({**MASKED, "weighting": "equal"}))
     assert [kind for kind, _ in nodes.stages].count("train") == len(SIZES)
 
 
 def test_a_client_must_find_its_weight_without_the_others_numbers() -> None:
     nodes = MaskedNodes()
     with pytest.raises(ConfigurationError) as caught:
-        start(nodes, Shares(), "{}")
+        start(nodes, Shares(), None)
     assert "'shares' gives partition 0 (10 examples)" in str(caught.value)
     assert not nodes.stages
 
