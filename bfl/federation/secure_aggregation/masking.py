@@ -42,7 +42,7 @@ CHUNK = 1 << 17
 memory that a large model takes besides its vector."""
 
 REACH, GREATEST_POINT = 16.0, 1e6
-"""How far a client's mean may be from the one it was sent; its greatest absolute point value."""
+"""Bounds of a client's means, from those that it was sent, and of its absolute point values."""
 
 LEAST_DEVIATION, GREATEST_DEVIATION = 5e-6, 4.0
 """The range of a client's standard deviations."""
@@ -51,7 +51,7 @@ INSIDE = 1.0 - 2.0**-30
 """Factor that keeps the rounding of a difference from the previous mean within the reach."""
 
 NEIGHBOURS = 30
-"""How many others a client exchanges masks with; all, if there are no more."""
+"""Number of others that a client exchanges masks with; all, if there are no more."""
 
 THRESHOLD = 2 / 3
 """Share of a client and its neighbours that takes its masks off: more than half, so that no server
