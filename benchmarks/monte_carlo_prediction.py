@@ -29,7 +29,6 @@ from bfl.evaluation.prediction.monte_carlo import Predictor
 from bfl.keras import configure, keras, tf, tfp
 from bfl.learning.inferences import Flipout, Layers
 from bfl.learning.models import create_architecture
-from bfl.learning.networks.layers import Precision
 from bfl.learning.networks.network import build_network
 
 BATCH, OURS = 250, 128
@@ -60,11 +59,11 @@ def theirs(images: Any) -> Any:
     return predict
 
 
-def ours(images: Any, precision: Precision) -> Any:
+def ours(images: Any) -> Any:
     """Return a call that predicts all images with this project's predictor."""
     architecture = create_architecture("resnet20")
     network = build_network(architecture, Flipout(), IMAGE_SHAPE, 10)
-    predictor = Predictor(network, architecture, precision, batch_size=OURS)
+    predictor = Predictor(network, architecture, batch_size=OURS)
     posterior = network.initial_posterior(0)
     return lambda: predictor.predict(posterior, images, samples=1, seed=0, labels=(0,))
 
@@ -78,32 +77,16 @@ def main() -> None:
     configure(threads)
     tf.random.set_seed(0)  # TensorFlow Probability's own layers draw from stateful generators
     images = np.random.default_rng(0).integers(0, 256, (given.images, *IMAGE_SHAPE), dtype=np.uint8)
-    sides = {
-        "float32": ours(images, "float32"),
-        "bfloat16": ours(images, "bfloat16"),
-        "theirs": theirs(images),
-    }
-    taken = alternate(sides, given.runs)
+    taken = alternate({"ours": ours(images), "theirs": theirs(images)}, given.runs)
     rates = {name: timing.rate(given.images) for name, timing in taken.items()}
     what = f"one sample of {given.images} images, {threads} threads"
     own = "TensorFlow Probability's layers, float32"
-    rows = [
-        row(
-            f"{what}, evaluate-precision {p}",
-            "img/s",
-            rates[p],
-            own,
-            rates["theirs"],
-            goal,
-            rates=True,
-        )
-        for p, goal in (("float32", 2.5), ("bfloat16", None))
-    ]
+    rows = [row(what, "img/s", rates["ours"], own, rates["theirs"], 2.5, rates=True)]
     notes = [f"random images {IMAGE_SHAPE}; batches of {BATCH} (theirs) and {OURS} (ours)"]
     options_of_peer = ("predict", "--steps", "2", "--threads", str(threads))
     if command := peer("bayesian_torch_resnet20.py", *options_of_peer):
         peers = json.loads(last_lines(command)[0])["images_per_second"]
-        rows.append(row(what, "img/s", rates["float32"], "bayesian-torch", peers, rates=True))
+        rows.append(row(what, "img/s", rates["ours"], "bayesian-torch", peers, rates=True))
     else:
         notes.append(NO_PEER.format("bayesian-torch"))
     title = "One Monte Carlo sample of a test set, Flipout ResNet-20"

@@ -100,7 +100,7 @@ def server_step(images: int, epochs: int) -> dict[str, dict[str, float]]:
     gaussian, plan = samplers.create("gaussian"), refinement.plan(images, 10)
     members, drawn = measured(lambda: list(refinement.members(models, gaussian, 0, 1)))
     predicted, taught = measured(lambda: server.predict_ensemble(members, labels=("ensemble", 1)))
-    targets = sharpen(predicted.mean_probability, 2.0).astype(np.float32)
+    targets = sharpen(predicted.mean_probability).astype(np.float32)
     task = DistillationTask(models.average, targets, plan, 0, ("distillation", 1))
     _, learnt = measured(lambda: server.distil(task))
     return dict(zip(PARTS, (drawn, taught, learnt), strict=True))

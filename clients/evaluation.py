@@ -73,7 +73,7 @@ def evaluate_models(
     def judge(
         name: str, network: Network, family: Architecture, model: Posterior
     ) -> dict[str, float]:
-        predictor = _predictor(network, family, keys.evaluate_precision, name)
+        predictor = _predictor(network, family, name)
         drawn: Any = {"samples": keys.evaluate_mc_samples, "seed": keys.seed}
         drawn["labels"] = ("own-test", name, task.partition_id, task.server_round)
         try:
@@ -124,10 +124,8 @@ def _own_test_images(
 
 
 @lru_cache(maxsize=32)
-def _predictor(
-    network: Network, architecture: Architecture, precision: Any, role: str
-) -> Predictor:
+def _predictor(network: Network, architecture: Architecture, role: str) -> Predictor:
     from bfl.evaluation.prediction.monte_carlo import Predictor
 
     # A network of its own: one that trains, or is folded elsewhere, may hold other weights.
-    return Predictor(network, architecture, precision, role=f"judged-{role}")
+    return Predictor(network, architecture, role=f"judged-{role}")

@@ -107,7 +107,6 @@ def train_round(
         more["personal"] = PersonalTask(
             state=part_states.of_part(personalization),
             seed=int(drawn.integers(2**62)),
-            prior=lambda start: configuration.personal_prior.density(start, {}),
             learning_rate=personalization.personal_learning_rate,
             keeps_optimizer=keeps_optimizer,
         )
@@ -146,7 +145,6 @@ def train_round(
         seed=keys.seed,
         key_labels=keyed,
         likelihood_examples=task.likelihood_examples,
-        balanced=keys.class_weights == "balanced",
         rounds=keys.rounds,
         **more,
     )

@@ -32,7 +32,7 @@ def parts_of_all_keys() -> list[tuple[ComponentSlot, type[Component]]]:
         (kind, component)
         for kind in SLOTS
         for component in kind.registry.classes()
-        if not (kind.key in ("personal-prior", "pretrain-prior") and component.state_name)
+        if not (kind.key == "pretrain-prior" and component.state_name)
     ]
 
 

@@ -42,9 +42,6 @@ class NumpyServer:
         second = self._features(images) @ weights
         return np.stack([np.zeros_like(second), second], axis=1)
 
-    def predict(self, posterior: Posterior, *, labels: Any) -> Predictions:
-        return self.predict_ensemble([Member("", posterior.mean, posterior.point)], labels=labels)
-
     def logits_at_mean(self, posterior: Posterior) -> Any:
         return self._logits(join_values(posterior))
 

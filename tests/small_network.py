@@ -1,6 +1,6 @@
 """Networks for tests: any model in any inference, and one that is built and traced quickly."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from bfl.learning.inferences import Inference, inferences
 from bfl.learning.models import create_architecture
@@ -28,14 +28,12 @@ class SmallNetwork(NormalizedNetwork):
     All that a ResNet has, in a fraction of its time.
     """
 
-    channels_divisor: ClassVar[int] = 16
-
     def build(self, inference: Inference, image_shape: tuple[int, int, int], classes: int) -> Any:
         from bfl.keras import keras
 
         features = images = keras.Input(image_shape)
         for name, strides in (("conv1", 2), ("conv2", 1)):
             features = inference.convolution(16, 3, strides=strides, name=name)(features)
-            features = keras.layers.ReLU()(self.normalize(inference, features, name))
+            features = keras.layers.ReLU()(self.normalize(features, name))
         flat = keras.layers.Flatten()(features)
         return keras.Model(images, inference.dense(classes, name="logits", output=True)(flat))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
@@ -25,22 +24,20 @@ class Member:
     Attributes:
         name: ``sample-3``, ``average``, ``client-5``.
         values: (D,) values of the Gaussian parameters.
-        recompute: Whether its moving statistics are to be those of the server's own images.
     """
 
     name: str
     values: Vector
     point: Vector
-    recompute: bool = False
 
 
 class EnsembleMembers(Component):
     """The members of an ensemble, for the parts that use one; the keys are the same for all.
 
-    Batch normalisation's moving statistics of sampled members are sampled as all else, averaged, or
-    recomputed (``member-statistics``). A sampled one that has a least value, a moving variance, is
-    raised to the least that a client has, or to 1/K of the pooled one of K clients if that is more,
-    so that it stays positive where one client has none: the paper is silent.
+    Batch normalisation's moving statistics of sampled members are sampled as all else. One that has
+    a least value, a moving variance, is raised to the least that a client has, or to 1/K of the
+    pooled one of K clients if that is more, so that it stays positive where one client has none:
+    the paper is silent.
 
     Source: Chen and Chao (2021), FedBE, Algorithm 1 and Table 3; section B.1 for batch
     normalisation.
@@ -55,19 +52,11 @@ class EnsembleMembers(Component):
     client_draws: int = Field(0, ge=0, le=10_000)
     """draws from each client's own posterior that an ensemble has in place of its means; 0: its
     means"""
-    member_statistics: Literal["sampled", "averaged", "recomputed"] = "sampled"
-    """moving statistics of sampled models: sampled too, the pooled ones, or those of the server's
-    own images"""
 
     def requires(self) -> frozenset[str]:
-        """Return what is needed for what is drawn: images to make statistics anew, variances."""
-        recomputed = self.member_statistics == "recomputed" and self.ensemble_samples
+        """Return that there are variances, where clients' models are drawn."""
         drawn = self.client_draws and self.ensemble_clients
-        return (
-            super().requires()
-            | ({"server-images"} if recomputed else set())
-            | ({"clients-to-draw-from"} if drawn else set())
-        )
+        return super().requires() | ({"clients-to-draw-from"} if drawn else set())
 
     @field_validator("ensemble_clients")
     @classmethod
@@ -91,20 +80,13 @@ class EnsembleMembers(Component):
                 drawn = draw(randomness.generator(seed, "ensemble", server_round, number))
                 values, point = drawn[: average.size], drawn[average.size :].copy()
                 if manifest is not None:
-                    if self.member_statistics == "averaged":
-                        moving = ~manifest.trainable_points
-                        point[moving] = average.point[moving]
                     # No client with a silent channel, or that lies, takes it to 0 for all samples.
                     bounded = manifest.bounded
                     least = np.min([client.point[bounded] for client in models.posteriors], axis=0)
                     share = average.point[bounded] / len(models.posteriors)
                     point[bounded] = np.maximum(point[bounded], np.maximum(least, share))
-                yield Member(
-                    f"sample-{number}",
-                    values.astype(np.float32),
-                    point.astype(np.float32),
-                    recompute=self.member_statistics == "recomputed",
-                )
+                sampled = values.astype(np.float32), point.astype(np.float32)
+                yield Member(f"sample-{number}", *sampled)
         if self.ensemble_average:
             yield Member("average", average.mean, average.point)
         if not self.ensemble_clients:

@@ -76,9 +76,6 @@ class Server(Protocol):
     def classes(self) -> int:
         """The number C of classes."""
 
-    def predict(self, posterior: Posterior, *, labels: Labels) -> Predictions:
-        """Return what a posterior predicts for the server's own images; ``labels`` key draws."""
-
     def logits_at_mean(self, posterior: Posterior) -> npt.NDArray[Any]:
         """Return the logits (N, C) of the network of points at a posterior's mean."""
 

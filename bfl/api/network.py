@@ -174,9 +174,8 @@ def _predictor(description: str) -> Predictor:
 
     described = NetworkDescription.from_dict(json.loads(description))
     architecture = described.architecture
-    precision: Any = described.keys["evaluate-precision"]
     network = build_network(
         architecture, described.inference, described.image_shape, len(described.class_names)
     )
     statistics = statistics_of(described.target)
-    return Predictor(network, architecture, precision, statistics=statistics)
+    return Predictor(network, architecture, statistics=statistics)

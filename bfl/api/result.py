@@ -14,6 +14,7 @@ import numpy.typing as npt
 from bfl.api.predictions import Predictions, checked_images
 from bfl.closing import Closed
 from bfl.closing.closed import UNLIKE
+from bfl.closing.feature_density import UNFAMILIAR
 from bfl.data.images import Images
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.evaluation.prediction.predictions import Predictions as Statistics
@@ -146,8 +147,8 @@ class Result:
     ) -> tuple[tuple[str, ...], ...]:
         """Return what is unusual about each row or image."""
         encoding, unlike = self._network.encoding, np.zeros(predicted.examples, bool)
-        if predicted.familiarity is not None and self._closed:
-            unlike = predicted.familiarity < self._closed.threshold
+        if predicted.familiarity is not None:
+            unlike = predicted.familiarity < UNFAMILIAR
         found = encoding.row_warnings(given) if encoding else [()] * predicted.examples
         return tuple(
             (*own, UNLIKE) if strange else own for own, strange in zip(found, unlike, strict=True)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from bfl.archives import ArrayFile
 from bfl.closing import base, conformal, feature_density, heads
 from bfl.closing.base import HEAD, Array, Known
-from bfl.closing.feature_density import FACTORS, FAMILIARITY, MEANS, MIXES, SHARES, UNFAMILIAR
+from bfl.closing.feature_density import FACTORS, FAMILIARITY, MEANS, SHARES, UNFAMILIAR
 from bfl.closing.heads import AFTER, BEFORE, HELD_BACK, NUMBERS, TEMPERATURE, VALUES, VECTORS
 from bfl.cpus import one_thread
 from bfl.evaluation.prediction import Predictions, PredictionStatistics
@@ -28,13 +28,12 @@ UNFAMILIAR_SHARE, CONFIDENCE = "unfamiliar-share", "mean-confidence"  # of test 
 OF_CLOSING = (base.ROUNDS_MADE, BEFORE, AFTER, UNFAMILIAR_SHARE)
 """The metrics that a closing adds to a run's, besides those of foreign data."""
 
-SCALARS = {base.FROM_HEAD, base.LONGEST, base.DEVIATION, UNFAMILIAR, MIXES, TEMPERATURE, INTERVAL}
+SCALARS = {base.FROM_HEAD, base.LONGEST, base.DEVIATION, TEMPERATURE, INTERVAL}
 SCALARS |= {BEFORE, AFTER, HELD_BACK, NUMBERS, conformal.THRESHOLD}
-ABOVE_ZERO = (SHARES, TEMPERATURE, base.LONGEST, VALUES, UNFAMILIAR, INTERVAL)
+ABOVE_ZERO = (SHARES, TEMPERATURE, base.LONGEST, VALUES, INTERVAL)
 TOGETHER = (
     (HEAD, base.FROM_HEAD),
     (VECTORS, VALUES),
-    (FAMILIARITY, UNFAMILIAR, MIXES),
     (SHARES, MEANS, FACTORS),
     (conformal.THRESHOLD, conformal.THRESHOLDS),
 )
@@ -83,12 +82,7 @@ class Closed:
     @property
     def moves_predictions(self) -> bool:
         """True if its mean predictions are others than those of the network by itself."""
-        return self.from_head or bool(self.known.get(MIXES, False))
-
-    @property
-    def threshold(self) -> float:
-        """The familiarity below which an example is unlike the training data; 0: none is known."""
-        return float(self.known.get(UNFAMILIAR, 0.0))
+        return self.from_head or FAMILIARITY in self.known
 
     @property
     def summary(self) -> str:
@@ -154,11 +148,11 @@ class Closed:
                 half = None if interval is None else float(interval)
                 return replace(predictions, familiarity=familiar, interval_deviations=half)
             held = conformal.sets(self.known, self._bounded(features))
-        if familiar is not None and self.known[MIXES]:
-            weights = np.minimum(familiar / min(self.threshold, feature_density.MIXED_BELOW), 1.0)
+        if familiar is not None:
+            weights = np.minimum(familiar / feature_density.MIXED_BELOW, 1.0)
             predictions = mix_with_uniform(predictions, weights)
             # A set of what is unlike the calibration examples would promise nothing.
-            strange = familiar < self.threshold
+            strange = familiar < UNFAMILIAR
             held = {name: members | strange[:, None] for name, members in held.items()}
         return replace(predictions, scores=scores, sets=held, familiarity=familiar)
 

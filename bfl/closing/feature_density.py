@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
 from bfl.closing import base
 from bfl.closing.base import (
@@ -29,10 +28,10 @@ SHARES, MEANS, FACTORS = "density-shares", "density-means", "density-factors"
 """By K classes: n_c/n (K,), means (K, F), and factors (K, F, F) of the covariances' inverses."""
 
 FAMILIARITY = "familiarity-counts"  # the histogram of held-back examples' scores
-UNFAMILIAR, MIXES = "familiarity-threshold", "familiarity-mixing"
-
+UNFAMILIAR = 0.01  # the familiarity below which an example is unlike the training data
 MIXED_BELOW = 0.002
 """Mixing below this familiarity costs at most ∫ −log(a/0.002) da = 0.002 nats on average."""
+SHRINKAGE = 1e-3  # κ: how much of the mean variance covariances get
 
 REACH = 20.0
 EDGES = np.sinh(np.linspace(-REACH, REACH, 4001))
@@ -57,10 +56,10 @@ class FeatureDensity(Closing):
 
     In a second message clients send a histogram of u over the examples that they have held back.
     The familiarity a(x) of an example is the share of these whose density is lower; beyond the five
-    strangest it falls as their excesses do. An example below ``familiarity-threshold`` is unlike
-    the training data. Below 0.002 its probabilities p become w p + (1 − w)/C with w = a/0.002
-    (``familiarity-mixing``), and what they gain in uncertainty is epistemic. Of examples that are
-    like the training data this costs at most 0.002 nats on average.
+    strangest it falls as their excesses do. An example below 0.01 is unlike the training data.
+    Below 0.002 its probabilities p become w p + (1 − w)/C with w = a/0.002, and what they gain in
+    uncertainty is epistemic. Of examples that are like the training data this costs at most 0.002
+    nats on average.
 
     Under privacy's noise the server leaves out classes whose count is below three standard
     deviations of its noise. Covariances get what noise makes of their eigenvalues.
@@ -71,30 +70,24 @@ class FeatureDensity(Closing):
 
     tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
 
-    density_shrinkage: float = Field(1e-3, gt=0.0, le=1.0)
-    """κ: how much of the mean variance covariances get"""
     density_features: Literal["last", "stages"] = "stages"
     """what the density of features sees: what the last layer takes, or also what the convolutions
     take that widen the network, if any do"""
-    familiarity_threshold: float = Field(0.01, gt=0.0, lt=1.0)
-    """the familiarity below which an example is unlike the training data"""
-    familiarity_mixing: bool = True
-    """whether probabilities go to the uniform where the familiarity is below 0.002"""
 
     def measurements(self) -> Sequence[Measurement]:
         """Return that of moments, and that of held-back examples' scores."""
-        return _MomentsByClass(self), _ScoresOfHeldBack(self)
+        return _MomentsByClass(self.density_features == "stages"), _ScoresOfHeldBack()
 
 
 @dataclass(frozen=True)
 class _MomentsByClass(Measurement):
     """Counts n_c of trained examples by class, and by stage Σ φ and Σ φφᵀ of their features."""
 
-    settings: FeatureDensity
+    by_stages: bool
 
     def sums(self, sizes: Sizes, longest: float = base.FEATURE_BOUND) -> Mapping[str, Sum]:
         found = {"counts": Sum((sizes.classes,), 1.0)}
-        before = sizes.stages if self.settings.density_features == "stages" else ()
+        before = sizes.stages if self.by_stages else ()
         widths = zip(stages("first", "second"), (sizes.features, *before), strict=False)
         for (first, second), width in widths:
             found[first] = Sum((sizes.classes, width), longest)
@@ -149,7 +142,7 @@ class _MomentsByClass(Measurement):
             common = scatter.sum(axis=0) / counts.sum()
             width = len(common)
             least = max(np.trace(common) / width, np.finfo(np.float32).tiny)
-            ridge = self.settings.density_shrinkage * least * np.eye(width)
+            ridge = SHRINKAGE * least * np.eye(width)
             # What noise makes of an eigenvalue of Σ φφᵀ.
             blur = 2.0 * noise * longest**2 * np.sqrt(width) * np.eye(width)
             together = common + np.sqrt(len(counts)) * blur / counts.sum()
@@ -171,11 +164,9 @@ def _whitening(covariance: Array) -> Array:
     return np.asarray(vectors / np.sqrt(np.maximum(values, floor))[..., None, :])
 
 
-@dataclass(frozen=True)
 class _ScoresOfHeldBack(Histogram):
     """The histogram of the scores of held-back examples."""
 
-    settings: FeatureDensity
     inputs: ClassVar[tuple[str, ...]] = (SHARES, MEANS, FACTORS)
     bins: ClassVar[int] = len(EDGES) - 1
 
@@ -194,9 +185,7 @@ class _ScoresOfHeldBack(Histogram):
             counts = np.repeat(np.diff(np.maximum(above, 0.0), prepend=0.0)[::-1], JOINED) / JOINED
         if SHARES not in known or counts.sum() < 0.5:
             return known
-        threshold, mixes = self.settings.familiarity_threshold, self.settings.familiarity_mixing
-        decided = {UNFAMILIAR: np.array(threshold), MIXES: np.array(mixes)}
-        return {**known, FAMILIARITY: counts, **decided}
+        return {**known, FAMILIARITY: counts}
 
 
 def density(known: Known, features: Sequence[Array]) -> Array:

@@ -97,14 +97,14 @@ def _choices(
                 description = by if strategy.only_a_rule else f"{description} ({by})"
             declared = part.has(), part.requires(), part.excludes()
             choices.append(Choice(kind.key, description, *declared))
-    # Keys that pick no part, and have a property, or require one, or are required to have one.
-    has, requires = configuration.keys.has(), configuration.keys.requires()
+    # Keys that pick no part, and have a property, or are required to have one.
+    has = configuration.keys.has()
     wanted = {name for choice in choices for name in choice.requires} & PROPERTIES.keys()
     slots = {kind.key for kind in SLOTS}
     plain = [key for name in sorted(wanted) if (key := PROPERTIES[name].key) not in slots]
-    for key in dict.fromkeys([*has.values(), *requires.values(), *plain]):
-        own = [frozenset(n for n, of in each.items() if of == key) for each in (has, requires)]
-        choices.append(Choice(key, f"{key} {configuration.values[key]!r}", *own))
+    for key in dict.fromkeys([*has.values(), *plain]):
+        own = frozenset(name for name, of in has.items() if of == key)
+        choices.append(Choice(key, f"{key} {configuration.values[key]!r}", own))
     return choices
 
 
@@ -176,25 +176,18 @@ def _of_the_keys(configuration: Configuration) -> Iterator[str]:
     keys = configuration.keys
     if keys.resume and not keys.name:
         yield "resume is True, and no run is named; allowed: with the key name (and output-dir)"
-    protected = configuration.example_privacy.active
-    if keys.class_weights == "balanced" and (keys.task == "regression" or protected):
-        yield (
-            "class-weights is 'balanced', which is for classes, and not for examples whose "
-            "gradients are bounded one by one (example-privacy); allowed: 'equal'"
-        )
 
 
 def _of_the_parts(configuration: Configuration) -> Iterator[str]:
     """Yield which parts do not go together whatever they declare, or with a task or a server."""
     keys, shared = configuration.keys, configuration.shared
     personalization, weighting = configuration.personalization, configuration.weighting
-    for key, prior in (
-        ("personal-prior", configuration.personal_prior),
-        ("pretrain-prior", configuration.pretrain_prior),
-    ):
-        if prior.state_name:
-            names = ", ".join(c.name for c in priors.classes() if not c.state_name)
-            yield f"{key} '{prior.name}' rests on what is kept of a round; allowed: {names}"
+    if configuration.pretrain_prior.state_name:
+        names = ", ".join(c.name for c in priors.classes() if not c.state_name)
+        yield (
+            f"pretrain-prior '{configuration.pretrain_prior.name}' rests on what is kept of a "
+            f"round; allowed: {names}"
+        )
     for kind in (kind for kind in SLOTS if issubclass(base_of(kind), TwoSidedPart)):
         for part in configuration.picked(kind):
             # Privacy rests on it: that clients send arrays besides their posteriors, for instance.
@@ -208,12 +201,10 @@ def _of_the_parts(configuration: Configuration) -> Iterator[str]:
             f"likelihood-examples is 'federation', and personalization '{personalization.name}' "
             'has models that count their client\'s examples; allowed: likelihood-examples="client"'
         )
-    inference, optimizer = configuration.personal_inference, configuration.personal_optimizer
-    holds, newton = "held-precisions" in inference.has(), "newton-steps" in optimizer.has()
-    if personalization.active and holds != newton:
+    if personalization.active and "newton-steps" in configuration.personal_optimizer.has():
         yield (
-            f"personal-inference is '{inference.name}', and personal-optimizer is "
-            f"'{optimizer.name}'; allowed: both 'ivon', or neither"
+            f"personal-optimizer is '{configuration.personal_optimizer.name}', and the weights of "
+            "personal models are points; allowed: an optimizer of points"
         )
     for part in configuration.parts if shared.partial else ():
         if part.state_name and part not in (shared, personalization):
@@ -316,7 +307,6 @@ PROPERTIES: Mapping[str, Property] = {
     "averaged-means": Property("pooling", "a pool at the weighted average of the clients' means"),
     "factors": Property("pooling", "a pool of changed factors"),
     "cavity": Property("prior", "the cavity as the clients' prior"),
-    "compilable": Property("model", "a model that XLA compiles to one result"),
     "convolutions": Property("model", "layers before the first dense one"),
     "sums": Property("pooling", "a pool of sums, each client's part of which is its own alone"),
     "changed-updates": Property("defence", "change of what clients have sent"),
@@ -326,11 +316,8 @@ PROPERTIES: Mapping[str, Property] = {
         "example-privacy", "gradients of a bounded length", "'dp-sgd', example-clip-norm above 0"
     ),
     "repeated-examples": Property("partition", "example that stands twice", 'partition="step"'),
-    "full-gradient": Property("correction", "gradient over all of a client's examples"),
-    "compiled-steps": Property("jit", "training step that XLA compiles"),
     "personal-models": Property("personalization", "model that learns from the data without noise"),
     "averaged-values": Property("pooling", "an average of means, points and log σ"),
-    "normalization": Property("model", "normalisation", 'model="resnet20"'),
     "moving-statistics": Property("model", "moving statistics", 'normalization="group"'),
     "sent-beside": Property("correction", "array that clients send besides their posteriors"),
     "evaluated-by-clients": Property("evaluated-by", "numbers that clients have measured"),

@@ -168,12 +168,8 @@ class PickedParts:
     """what a training step does with the gradient"""
     personalization: Annotated[Personalization, _part(personalizations, "none")]
     """what model of its own a client trains and keeps"""
-    personal_inference: Annotated[Inference, _part(inferences, "deterministic", "personal")]
-    """what the weights of personal models are"""
     personal_optimizer: Annotated[Optimizer, _part(optimizers, "adam", "personal")]
     """the optimizer of personal models"""
-    personal_prior: Annotated[Prior, _part(priors, "fixed", "personal")]
-    """prior of variational personal models"""
     schedule: Annotated[Schedule, _part(schedules, "exponential")]
     """what becomes of the learning rate from round to round"""
     augmentation: Annotated[Augmentation, _both(augmentations, "none")]

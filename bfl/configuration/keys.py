@@ -110,9 +110,6 @@ class Training(Section):
     temperature: float = Field(1.0, gt=0.0, le=1e6)
     """T: clients temper the likelihood, p(D|θ)^(1/T), whatever their objective; below 1 their
     posteriors are colder"""
-    class_weights: Literal["equal", "balanced"] = "equal"
-    """how much examples count in a client's likelihood: all the same, or the more the fewer its
-    class has there, N / (C n_c) for n_c of N examples in C classes"""
     optimizer_state: Literal["reset", "keep"] = "reset"
     """whether the optimizer begins anew each round or goes on where the client's last round
     ended"""
@@ -121,8 +118,6 @@ class Training(Section):
     network's own, drawn by the seed"""
     precision: Literal["float32", "bfloat16"] = "float32"
     """type in which clients compute activations; parameters are float32"""
-    jit: Literal["auto", "on", "off"] = "auto"
-    """whether XLA compiles the training step; auto: where there is a GPU"""
 
 
 class Pretraining(Section):
@@ -181,8 +176,6 @@ class Evaluation(Section):
     evaluated_by: Literal["server", "clients"] = "server"
     """who evaluates: the server on the test data, or clients as well, each on its own test split,
     with the classes of its training examples"""
-    evaluate_precision: Literal["float32", "bfloat16"] = "float32"
-    """type in which the server computes activations when it evaluates"""
     ood_dataset: str = server_field("")
     """foreign images that the final network is shown, joined by '+': data sets, or 'rotated'
     (near), 'inverted' and 'noised' (far) for changed test images; empty: none"""
@@ -282,14 +275,9 @@ class Keys(
             ("evaluated-heads", "evaluated-by", by_clients),
             ("evaluated-by-clients", "evaluated-by", by_clients),
             ("asked-once", "round-retries", not self.round_retries),
-            ("compiled-steps", "jit", self.jit == "on"),
             ("falling-rate", "local-lr-decay", self.local_lr_decay < 1),
         )
         return {name: key for name, key, has in table if has}
-
-    def requires(self) -> dict[str, str]:
-        """Return which properties such keys require of the parts, with the key."""
-        return {"compilable": "jit"} if self.jit == "on" else {}
 
     @pydantic.field_validator("data_dir", "output_dir", "initial_posterior")
     @classmethod

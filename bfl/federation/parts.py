@@ -213,8 +213,6 @@ class Trained:
         learning_rate: The rate η of each of its steps.
         trainable: (P,) which point parameters training moves by their gradient: not the moving
             statistics of batch normalisation.
-        gradient: The objective's gradient over all the client's examples at ``received``, for a
-            part that ``needs_full_gradient``: ``mean`` (D,) and ``point`` (P,).
         personal: What the client keeps of its personal model; nothing without one.
         head: What it keeps of its network where not all of it travels; nothing where all does.
     """
@@ -226,6 +224,5 @@ class Trained:
     steps: int
     learning_rate: float
     trainable: npt.NDArray[np.bool_]
-    gradient: Arrays = field(default_factory=dict)
     personal: Arrays = field(default_factory=dict)
     head: Arrays = field(default_factory=dict)

@@ -86,13 +86,12 @@ rounds=true | rounds is True | a whole number
 fraction-train=1.5 | fraction-train is 1.5 | at most 1
 alpha=0.0 | alpha is 0.0 | greater than 0
 dropout-rate=1.0 | dropout-rate is 1.0 | less than 1
-dropout-output="yes" | dropout-output | true or false
+ensemble-average="yes" | ensemble-average | true or false
 rounds=0 seed=-1 alpah=1 | rounds | seed | 'alpha'
 inference="deterministic" weighting="distance" strategy="nwa" | weighting 'distance' | flipout
 inference="mc-dropout" strategy="conflation" | strategy 'conflation' | mc-dropout | flipout
 inference="deterministic" strategy="client-gaussian" | strategy 'client-gaussian' | flipout
 inference="mc-dropout" strategy="fedbe-gaussian" | strategy 'client-gaussian' | mc-dropout | flipout
-model="convolutional" jit="on" | jit 'on' | 'convolutional' | resnet
 strategy="fedper" evaluated-by="server" | evaluated-by="clients"
 strategy="fedper" server-data="held-back" | no head | server-data
 strategy="fedper" ood-dataset="rotated" | no head | ood-dataset
@@ -121,7 +120,6 @@ strategy="pvi" prior="fixed" | prior 'fixed' | allowed: prior cavity
 strategy="pvi" inference="mc-dropout" | inference 'mc-dropout' | flipout
 prior="cavity" | prior 'cavity' | pooling factor-changes
 pretrain-prior="cavity" | pretrain-prior 'cavity' | allowed: fixed, flat
-strategy="pvi" personalization="distillation" personal-prior="cavity" | personal-prior 'cavity'
 """
 
 
@@ -339,14 +337,14 @@ def prior_of_width(name: str, default: float) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("first", ["flat", "narrow", "wide"])
-def test_parts_of_three_keys_share_a_setting_whatever_their_defaults(first: str) -> None:
+def test_parts_of_two_keys_share_a_setting_whatever_their_defaults(first: str) -> None:
     """Clients resolve the values that a server sends: there is one value of a key."""
     with prior_of_width("narrow", 1.0), prior_of_width("wide", 2.0):
-        given = {"prior": first, "personal-prior": "narrow", "pretrain-prior": "wide"}
+        given = {"prior": first, "pretrain-prior": "wide"}
         configuration = resolve(given)
         width = configuration.values["shared-width"]
-        if first != "flat":  # the registry's own key comes first
-            assert width == {"narrow": 1.0, "wide": 2.0}[first]
-        for prior in (configuration.personal_prior, configuration.pretrain_prior):
-            assert prior.model_dump(by_alias=True) == {"shared-width": width}
+        # The registry's own key comes first.
+        assert width == {"flat": 2.0, "narrow": 1.0, "wide": 2.0}[first]
+        shared = configuration.pretrain_prior.model_dump(by_alias=True)
+        assert shared == {"shared-width": width}
         assert resolve(configuration.values) == configuration

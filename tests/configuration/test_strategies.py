@@ -190,8 +190,7 @@ def test_idle_parts_are_not_refused() -> None:
     [
         *({"strategy": strategy} for strategy in PRESETS),
         {"inference": "flipout", "start": "mean-own-variances"},
-        {"start": "initial-network", "start-afterwards": "received"},
-        {"start": "initial-network", "start-afterwards": "own"},
+        {"start": "initial-network"},
     ],
     ids=str,
 )
@@ -257,8 +256,8 @@ def test_parts_of_one_registry_share_their_settings_and_resolve_to_themselves() 
         again = resolve(configuration.values)
         assert again.optimizer == configuration.optimizer
         assert again.personal_optimizer == configuration.personal_optimizer
-    scaled = resolve({"prior-scale": 3.0, "personal-prior": "fixed"})
-    assert scaled.personal_prior == scaled.prior
+    scaled = resolve({"prior-scale": 3.0, "pretrain-prior": "fixed"})
+    assert scaled.pretrain_prior == scaled.prior
 
 
 SECRET: dict[str, dict[str, Any]] = {

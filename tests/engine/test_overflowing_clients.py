@@ -66,13 +66,6 @@ def test_a_pool_whose_predictions_are_not_finite_is_no_round(tmp_path: Path) -> 
         assert Checkpoints(folder).latest() is None
 
 
-def test_an_accuracy_by_draws_gives_such_a_client_no_weight(tmp_path: Path) -> None:
-    folder = run(tmp_path / "run", strategy="abavg", accuracy_at="draws", server_examples=40)
-    for entry in folder.rounds():
-        assert entry["per-client"][0]["weight"] == 0.0
-        assert entry["accuracy"] > 0.0
-
-
 @pytest.mark.parametrize("predictive", ["posterior", "ensemble"])
 def test_an_ensemble_is_judged_without_such_a_client(predictive: str, tmp_path: Path) -> None:
     """The pool is healthy, and who watches it changes nothing."""

@@ -112,7 +112,6 @@ def test_other_personal_models_change_no_byte_that_is_sent(
         values,
         tmp_path / "other",
         personal_models="cnn1:1,mlp",
-        personal_inference="flipout",
         personal_learning_rate=0.1,
     )
     assert len(replies) == len(before)

@@ -162,7 +162,7 @@ def test_sums_of_a_closing_have_noise_and_count(
     # The same sums with the same noise are no other release, and other code takes no others; those
     # of another closing are, and all that either may take counts.
     monkeypatch.setattr(closing, "code_digest", lambda: "another")
-    for changes, lines in (({}, 2), ({"familiarity_threshold": 0.02}, 4)):
+    for changes, lines in (({}, 2), ({"density_features": "last"}, 4)):
         (folder.path / "metrics.json").unlink()
         run(tmp_path / "run", **{**CLOSED, **changes}, resume=True)
         assert len(ledger.read_text().splitlines()) == lines

@@ -90,7 +90,6 @@ CASES: dict[str, Values] = {
         if "moved-pool" not in rule().excludes()
     },
     "scaffold": {"strategy": "scaffold", "fraction-train": 0.5},
-    "scaffold of option I": {"strategy": "scaffold", "scaffold-option": "I"},
     "scaffold + momentum": {"strategy": "scaffold", **MOMENTUM},
     "fedprox + conflation": {"strategy": "fedprox", "pooling": "conflation"},
     "fedbe": SHORT,
@@ -111,7 +110,6 @@ CASES: dict[str, Values] = {
         "clients-in-turn": 2,
         "damping": 1.0,
     },
-    "pvi from one's own": {"strategy": "pvi", "start-afterwards": "own"},
 }
 
 

@@ -13,7 +13,6 @@ from bfl.errors import ConfigurationError
 from bfl.federation.outgoing import Noise
 from bfl.federation.privacy import Ledger, gaussian_epsilon, sampled_gaussian_epsilon
 from bfl.federation.sampling import samplings
-from bfl.learning.corrections import NoCorrection, corrections
 from bfl.learning.example_privacy import DifferentiallyPrivateSgd
 from bfl.learning.inferences import inferences
 from bfl.posteriors.manifest import Manifest, Parameter
@@ -236,7 +235,6 @@ def test_the_budget_of_examples_ends_a_run_as_well() -> None:
         ({"round-retries": 2}, "allowed: round-retries=0"),
         ({"evaluated-by": "clients"}, 'allowed: evaluated-by="server"'),
         ({"pretrain-examples": 0.1}, "allowed: pretrain-examples=0.0"),
-        ({"jit": "on", "model": "mlp"}, 'allowed: jit="auto"'),
         ({"personalization": "distillation"}, 'allowed: personalization="none"'),
         ({"strategy": "scaffold"}, 'allowed: correction="none"'),
         ({"partition": "step-overlapping", "minor-examples": 5.0}, "goes with no example that"),
@@ -250,20 +248,6 @@ def test_the_budget_of_examples_ends_a_run_as_well() -> None:
 def test_what_would_tell_of_single_examples_is_refused(values: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(said)):
         resolve({**EXAMPLES, **values})
-
-
-def test_a_gradient_over_all_examples_is_excluded_also_where_nothing_is_sent() -> None:
-
-    class Kept(NoCorrection):
-        """It sends nothing."""
-
-        @property
-        def needs_full_gradient(self) -> bool:
-            return True
-
-    assert "full-gradient" in Kept().has() & dp_sgd().excludes()
-    assert "full-gradient" in corrections.create("scaffold", {"scaffold-option": "I"}).has()
-    assert "full-gradient" not in corrections.create("none").has()
 
 
 def test_what_goes_with_private_examples_is_taken() -> None:

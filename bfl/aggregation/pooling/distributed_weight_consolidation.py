@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
 from bfl.aggregation.pooling.base import Array, Block, Decoded, Totals, pooling_rules
 from bfl.aggregation.pooling.conflation import ConflationRule
-from bfl.errors import PosteriorError
 
 NEGATIVE = "negative-precision-fraction"
 WIDER = "wider-than-previous-fraction"
@@ -24,21 +23,17 @@ class DistributedWeightConsolidationRule(ConflationRule):
     a positive weight.
 
     Chosen where the papers are silent: a difference of precisions that is not positive, or at most
-    K ε Σ 1/σ_k², as rounding could have made it, belongs to no Gaussian; ``negative-precision``
-    says what happens to such a parameter, and the diagnostic ``negative-precision-fraction`` how
-    many there were. ``wider-than-previous-fraction`` is the share of parameters whose pooled
-    variance is greater than the previous one: there the clients have unlearned. Without a previous
-    posterior the rule is conflation.
+    K ε Σ 1/σ_k², as rounding could have made it, belongs to no Gaussian. Conflation pools such a
+    parameter without regard to the previous posterior, and the diagnostic
+    ``negative-precision-fraction`` says how many there were. ``wider-than-previous-fraction`` is
+    the share of parameters whose pooled variance is greater than the previous one: there the
+    clients have unlearned. Without a previous posterior the rule is conflation.
 
     Source: Fischer et al. (2024), section 2.5.5, equation (17), after McClure et al. (2018).
     """
 
     uses_previous: ClassVar[bool] = True
     fractions: ClassVar[tuple[str, ...]] = (NEGATIVE, WIDER)
-
-    negative_precision: Literal["conflation", "error"] = "conflation"
-    """what becomes of a parameter whose pooled precision is not positive: conflation pools it
-    without regard to the previous posterior, error ends the run"""
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return conflation with the previous precision taken off K − 1 times, arrays (B,)."""
@@ -50,13 +45,6 @@ class DistributedWeightConsolidationRule(ConflationRule):
         # A difference within the rounding of its terms has no sign: it counts as not positive.
         rounding = totals.count * totals.epsilon * precision
         unusable = ~(precision - surplus > rounding)
-        count = np.count_nonzero(unusable)
-        if count and self.negative_precision == "error":
-            raise PosteriorError(
-                f"the pooled precision is not positive for at least {count} parameters: the "
-                "clients' variances are too large compared with the previous global ones; "
-                'negative-precision = "conflation" pools such parameters by conflation'
-            )
         surplus = np.where(unusable, 0.0, surplus)  # leaves conflation
         scaled = scaled - surplus * (previous.mean - block.reference)
         pooled = super().decode((scaled, precision - surplus), totals, block)

@@ -19,6 +19,8 @@ from bfl.aggregation.pooling.base import (
 )
 from bfl.posteriors.posterior import greatest_step
 
+LEAST_PRECISION_SHARE = 0.1  # of its precision that a round leaves every parameter
+
 
 @pooling_rules.register("factor-changes")
 class FactorChangesRule(PoolingRule):
@@ -30,10 +32,10 @@ class FactorChangesRule(PoolingRule):
     Weights play no part: how much a client knows is in its q_k.
 
     The share ρ is ``damping``; 0 stands for 1 over the number of clients of the round. Where it
-    would leave some parameter less than ``least-precision-share`` of its precision, the whole
-    round's step is damped until it does not: one number for all parameters and all clients, since
-    no parameter's factors may be mended by themselves. The diagnostics are ``damping``, the ρ that
-    was taken, and ``damped-further``, 1 in a round in which that was less than what is set.
+    would leave some parameter less than a tenth of its precision, the whole round's step is damped
+    until it does not: one number for all parameters and all clients, since no parameter's factors
+    may be mended by themselves. The diagnostics are ``damping``, the ρ that was taken, and
+    ``damped-further``, 1 in a round in which that was less than what is set.
 
     Between rounds q is kept in float64, since changes are added to it. Clients are sent q rounded
     and measure their changes from there, so a cavity is off by one rounding of q.
@@ -52,8 +54,6 @@ class FactorChangesRule(PoolingRule):
 
     damping: float = Field(1.0, ge=0.0, le=1.0)
     """share of the clients' changes that a round makes; 0: 1 over its clients"""
-    least_precision_share: float = Field(0.1, gt=0.0, lt=1.0)
-    """share of its precision that a round leaves every parameter at least"""
 
     def has(self) -> frozenset[str]:
         """Return that factors change."""
@@ -81,8 +81,10 @@ class FactorChangesRule(PoolingRule):
     ) -> tuple[float, bool]:
         """Return ρ as it is set, or the greatest that leaves every parameter enough precision."""
         wanted = self.damping or 1.0 / totals.count
-        least = self.least_precision_share
-        steps = (greatest_step(_previous(block)[1], sums[1], least) for sums, block in blocks)
+        steps = (
+            greatest_step(_previous(block)[1], sums[1], LEAST_PRECISION_SHARE)
+            for sums, block in blocks
+        )
         share = min((wanted, *steps))
         return share, share < wanted
 

@@ -27,20 +27,16 @@ class DistillationPlan:
         rates: (S,) the rate η of each step.
         collected: (S,) whether the model after a step takes part in the average; if none does, the
             student is the last model.
-        momentum: Share of the velocity that a step keeps.
         weight_decay: Multiple of the weights that is added to their gradient.
         loss_scale: Factor of the mean cross-entropy per image.
-        recompute_statistics: Whether an average's moving statistics are made anew from the images.
     """
 
     batch_size: int
     epochs: int
     rates: npt.NDArray[np.float32]
     collected: npt.NDArray[np.bool_]
-    momentum: float
     weight_decay: float
     loss_scale: float = 1.0
-    recompute_statistics: bool = False
 
     def segments(self) -> list[tuple[slice, bool]]:
         """Return the steps in runs that end where a model is collected, or at the end."""
@@ -83,8 +79,8 @@ class Distillation(EnsembleMembers, Refinement):
     """A student that begins as the pooled model and learns the mean predictions of an ensemble.
 
     The ensemble predicts the server's own images, without augmentation; its mean probabilities are
-    sharpened, p_c^s / Σ p^s, and are the soft labels of a cross-entropy that the student makes
-    small by steps with momentum on augmented images (``student-augmentation``). With
+    sharpened, p_c² / Σ p², and are the soft labels of a cross-entropy that the student makes small
+    by steps of a momentum of 0.9 on augmented images (``student-augmentation``). With
     ``distillation-optimizer`` = "swa" the rate is cyclical and the models at the ends of cycles are
     averaged; with "sgd" the student is the last model.
 
@@ -104,8 +100,6 @@ class Distillation(EnsembleMembers, Refinement):
     distillation_targets: Literal["ensemble", "labels"] = "ensemble"
     """what a student learns on the server: the ensemble's predictions, or the images' own labels
     (server-labels)"""
-    sharpening: float = Field(2.0, gt=0.0, le=100.0)
-    """power to which an ensemble's probabilities are raised"""
     distillation_epochs: int = Field(20, ge=1)
     """epochs of a student on the server"""
     distillation_batch_size: int = Field(128, ge=2)
@@ -114,8 +108,6 @@ class Distillation(EnsembleMembers, Refinement):
     """a student's steps: with averaged models, or without"""
     distillation_learning_rate: float = Field(1e-3, gt=0.0, le=10.0)
     """rate of a student's steps; under swa the highest"""
-    distillation_momentum: float = Field(0.9, ge=0.0, lt=1.0)
-    """share of its velocity that a student's step keeps"""
     distillation_weight_decay: float = Field(0.0, ge=0.0, le=1.0)
     """weight decay of a student"""
     distillation_loss: Literal["image", "image-and-class"] = "image"
@@ -132,8 +124,6 @@ class Distillation(EnsembleMembers, Refinement):
     """steps in a cycle of swa"""
     swa_start: float = Field(0.1582, ge=0.0)
     """step after which swa collects models: below 1 a share of all, from 1 a number"""
-    swa_statistics: Literal["recomputed", "averaged"] = "recomputed"
-    """moving statistics of swa's average"""
 
     @field_validator("swa_lowest_rate")
     @classmethod
@@ -188,10 +178,8 @@ class Distillation(EnsembleMembers, Refinement):
             epochs=self.distillation_epochs,
             rates=rates,
             collected=collected,
-            momentum=self.distillation_momentum,
             weight_decay=self.distillation_weight_decay,
             loss_scale=1.0 if self.distillation_loss == "image" else 1.0 / classes,
-            recompute_statistics=averaged and self.swa_statistics == "recomputed",
         )
 
     def refine(self, context: RoundContext) -> Refined:
@@ -206,7 +194,7 @@ class Distillation(EnsembleMembers, Refinement):
             numbers = count()  # of the members, one of which is in memory at a time
             taken = (member for member, _ in zip(members, numbers, strict=False))
             predictions = server.predict_ensemble(taken, labels=("ensemble", number))
-            targets = sharpen(predictions.mean_probability, self.sharpening)
+            targets = sharpen(predictions.mean_probability)
             left_out = next(numbers) - predictions.samples
         distilled = server.distil(
             DistillationTask(
@@ -227,15 +215,15 @@ class Distillation(EnsembleMembers, Refinement):
         return Refined(distilled.posterior, metrics)
 
 
-def sharpen(probability: Array, power: float) -> Array:
-    """Return p_c^s / Σ_c p_c^s of each row of (N, C) probabilities.
+def sharpen(probability: Array) -> Array:
+    """Return p_c² / Σ_c p_c² of each row of (N, C) probabilities.
 
-    Source: Chen and Chao (2021), FedBE, section 5.1, with s = 2.
+    Source: Chen and Chao (2021), FedBE, section 5.1.
 
     Example:
-        >>> sharpen(np.array([[0.2, 0.8]]), 2.0).round(4).tolist()
+        >>> sharpen(np.array([[0.2, 0.8]])).round(4).tolist()
         [[0.0588, 0.9412]]
     """
     # The greatest is 1: no power underflows all of a row.
-    raised = (probability / probability.max(axis=1, keepdims=True)) ** power
+    raised = (probability / probability.max(axis=1, keepdims=True)) ** 2.0
     return np.asarray(raised / raised.sum(axis=1, keepdims=True))

@@ -123,19 +123,17 @@ class NormalizedDifferences(WeightedSampler):
 
         w = w_previous + (Σ_k ‖d_k‖ / K) (ū + s √v ∘ z), z ~ N(0, I),
 
-    ū = Σ_k ω_k u_k, v = max(Σ_k ω_k u_k² − ū², floor), s = ``sample-scale``, floor =
-    ``sample-variance-floor``. A tensor that a client has not moved has u_k = 0.
+    ū = Σ_k ω_k u_k, v = max(Σ_k ω_k u_k² − ū², 1e-5), s = ``sample-scale``. A tensor that a client
+    has not moved has u_k = 0.
 
     Source: the code of Chen and Chao (2021), https://github.com/hongyouc/FedBE, which weights
-    clients equally and has s = 0.1 and a floor of 1e-5: the defaults here.
+    clients equally and has s = 0.1, the defaults here, and that floor.
     """
 
     sample_weights: Literal["size", "equal"] = "equal"
     """how much a client counts in the distribution of sampled models"""
     sample_scale: float = Field(0.1, ge=0.0, le=1e3)
     """multiple of the standard deviation of sampled models"""
-    sample_variance_floor: float = Field(1e-5, ge=0.0, le=1.0)
-    """least variance of a direction's component"""
 
     def fit(self, models: ClientModels) -> Draw:
         """Return what draws from the Gaussian."""
@@ -149,7 +147,7 @@ class NormalizedDifferences(WeightedSampler):
             lengths = np.linalg.norm(differences, axis=1)
             units = differences / np.where(lengths > 0, lengths, 1.0)[:, None]
             mean = weights @ units
-            variance = np.maximum(weights @ units**2 - mean**2, self.sample_variance_floor)
+            variance = np.maximum(weights @ units**2 - mean**2, 1e-5)
             centre[part] += lengths.mean() * mean
             deviation[part] = lengths.mean() * self.sample_scale * np.sqrt(variance)
         return lambda generator: centre + deviation * generator.standard_normal(centre.size)

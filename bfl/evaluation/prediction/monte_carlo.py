@@ -15,7 +15,6 @@ from bfl.evaluation.prediction.forward import ForwardPass
 from bfl.evaluation.prediction.predictions import Predictions
 from bfl.evaluation.prediction.statistics import PredictionStatistics
 from bfl.learning.models.base import Architecture
-from bfl.learning.networks.layers import Precision
 from bfl.learning.networks.network import Network, build_predictor
 from bfl.learning.networks.parametrizations import Parametrization
 from bfl.posteriors import Posterior
@@ -49,7 +48,6 @@ class Predictor:
     Args:
         of: The network whose posteriors are given; what it computes with variances is what draws
             have.
-        precision: What the predictions are computed in.
         role: What tells the networks that predict from others alike, see ``build_network``.
         statistics: Makes what sums up the samples, by what the network predicts.
     """
@@ -58,7 +56,6 @@ class Predictor:
         self,
         of: Network,
         architecture: Architecture,
-        precision: Precision = "float32",
         *,
         role: str = "",
         batch_size: int = 128,
@@ -66,9 +63,9 @@ class Predictor:
     ) -> None:
         self.statistics = statistics
         self.manifest = of.manifest
-        self.network = build_predictor(of, architecture, precision, role)
+        self.network = build_predictor(of, architecture, role=role)
         self._of = of
-        self._points = (architecture, precision, role)
+        self._architecture, self._role = architecture, role
         self._batch_size = batch_size
 
     @property
@@ -144,7 +141,7 @@ class Predictor:
         """Forward pass without any draw: the same where a draw of the weights is all there is."""
         if not self.network.inference.stochastic_prediction:
             return self._drawn
-        points = build_predictor(self._of, *self._points, drawn=False)
+        points = build_predictor(self._of, self._architecture, role=self._role, drawn=False)
         return ForwardPass(self.manifest, points, self._batch_size)
 
     @cached_property
@@ -157,5 +154,5 @@ class Predictor:
         return self._before_head(self.manifest.stages)
 
     def _before_head(self, stages: Iterable[str]) -> ForwardPass:
-        points = build_predictor(self._of, *self._points, drawn=False)
+        points = build_predictor(self._of, self._architecture, role=self._role, drawn=False)
         return ForwardPass(self.manifest, points, self._batch_size, features=True, stages=stages)

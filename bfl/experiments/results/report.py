@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import bfl
+from bfl.closing.feature_density import UNFAMILIAR
 from bfl.closing.heads import AFTER, BEFORE
 from bfl.evaluation.metrics import higher_is_better, metrics
 from bfl.evaluation.metrics.scores import NegativeLogLikelihood, Z, wilson_interval
@@ -332,7 +333,7 @@ def _what_to_beware(run: _Run) -> str:
         found.append(f"few training examples: {few(scarce, 3)}")
     familiarity = run.classes[0].familiarity if run.classes else None
     if familiarity is not None:
-        foreign = int((familiarity < float(run.config.get("familiarity-threshold", 0.01))).sum())
+        foreign = int((familiarity < UNFAMILIAR).sum())
         if foreign:
             what = "test examples are unlike the training data"
             found.append(f"{foreign} of {run.tested:,} {what}")

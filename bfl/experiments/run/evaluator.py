@@ -24,7 +24,7 @@ from bfl.evaluation.prediction.predictions import Predictions
 from bfl.evaluation.uncertainty import mean_uncertainties
 from bfl.experiments.results.monitoring import VALIDATION
 from bfl.experiments.run.network import statistics_of
-from bfl.learning.distillation import Distiller, distiller_for, statistics_pass
+from bfl.learning.distillation import Distiller, distiller_for
 from bfl.learning.networks.network import build_network
 from bfl.learning.optimizers import StochasticGradientDescent
 from bfl.posteriors import Manifest, Posterior
@@ -50,14 +50,12 @@ class EvaluationNetwork:
             dataset.num_classes,
         )
         division = configuration.shared.division(network.manifest)
-        precision = configuration.keys.evaluate_precision
         return cls(
             initial=division.shared_of(network.initial_posterior(configuration.keys.seed)),
             manifest=division.shared,
             predictor=Predictor(
                 network,
                 configuration.architecture,
-                precision,
                 statistics=statistics_of(dataset.target),
             ),
         )
@@ -190,13 +188,6 @@ class NetworkServer:
             raise ValueError("the server has no images of its own")
         return self.data.images
 
-    def predict(self, posterior: Posterior, *, labels: Labels) -> Predictions:
-        """Return a posterior's predictions for the server's own images."""
-        samples = self._configuration.keys.evaluate_mc_samples
-        return self._predictor.predict(
-            posterior, self.images, samples=samples, seed=self.seed, labels=labels
-        )
-
     def logits_at_mean(self, posterior: Posterior) -> npt.NDArray[Any]:
         """Return the logits (N, C) for the server's images at a posterior's mean."""
         return self._predictor.logits_at_mean(posterior, self.images)
@@ -215,24 +206,17 @@ class NetworkServer:
     ) -> Iterator[tuple[str, npt.NDArray[Any]]]:
         """Yield the name of each member and its logits (N, C); see ``predict_ensemble``."""
         shown = self.images if images is None else images
-        network, manifest = self._predictor.network, self._predictor.manifest
         for member in members:
+            drawn = member.values, member.point
             keyed = (*labels, member.name)
-            values, point = member.values, member.point
-            if member.recompute:
-                network.load_values(manifest, values, point)
-                statistics_pass(network).recompute(self.images, self.seed, keyed)
-                values, point = network.read_values(manifest)
-            yield member.name, self._predictor.logits(values, point, shown, self.seed, keyed)
+            yield member.name, self._predictor.logits(*drawn, shown, self.seed, keyed)
 
     def distiller(self, task: DistillationTask) -> Distiller:
         """Return the trainer of a task's students."""
         configuration, plan, shape = self._configuration, task.plan, self._dataset.image_shape
         architecture, inference = configuration.architecture, configuration.inference
         network = build_network(architecture, inference, shape, self.classes)
-        optimizer = StochasticGradientDescent(
-            momentum=plan.momentum, weight_decay=plan.weight_decay
-        )
+        optimizer = StochasticGradientDescent(momentum=0.9, weight_decay=plan.weight_decay)
         return distiller_for(
             network, plan.batch_size, configuration.student_augmentation, optimizer
         )

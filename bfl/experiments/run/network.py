@@ -40,7 +40,7 @@ SCALING = {"divide-by": 127.5, "subtract": 1.0}
 """Scaling of pixels in [0, 255] by ``normalized_images`` of ``networks.network``."""
 
 EVALUATE_AT = "evaluate-at"
-KEYS = ("model", "inference", "seed", "mc-samples", "evaluate-precision", EVALUATE_AT)
+KEYS = ("model", "inference", "seed", "mc-samples", EVALUATE_AT)
 """The keys that predictions depend on, besides model, inference, their settings and plugins."""
 
 VERSIONS = ("bfl", "python", "tensorflow", "tensorflow-probability", "tf-keras", "numpy")
@@ -219,8 +219,6 @@ def trainer_for(
     network = build_network(
         configuration.architecture, configuration.inference, image_shape, classes, keys.precision
     )
-    automatic = configuration.architecture.compilable and has_gpu()
-    compiled = keys.jit == "on" or (keys.jit == "auto" and automatic)
     personalization, personal = configuration.personalization, None
     if isinstance(personalization, PersonalModel):
         own = personal_network(configuration, personal_model, image_shape, classes)
@@ -237,7 +235,7 @@ def trainer_for(
         rate_decay=keys.local_lr_decay,
         personal=personal,
         example_privacy=configuration.example_privacy,
-        compiled=compiled,
+        compiled=configuration.architecture.compilable and has_gpu(),
     )
 
 
@@ -249,7 +247,7 @@ def personal_network(
 
     architecture = personal_architecture(configuration, model)
     check_images(model or configuration.words["model"], architecture, image_shape)
-    inference, precision = configuration.personal_inference, configuration.keys.precision
+    inference, precision = inferences.create("deterministic"), configuration.keys.precision
     return build_network(architecture, inference, image_shape, classes, precision, "personal")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -28,15 +28,6 @@ class Correction(TwoSidedPart, ABC):
 
     active: ClassVar[bool] = True  # whether it adds anything; if not, no step computes it
 
-    @property
-    def needs_full_gradient(self) -> bool:
-        """True if ``conclude`` needs the gradient over all examples at the received posterior."""
-        return False
-
-    def has(self) -> frozenset[str]:
-        """Return whether it looks at all examples at once, besides what it sends."""
-        return super().has() | ({"full-gradient"} if self.needs_full_gradient else frozenset())
-
     @abstractmethod
     def offsets(self, state: Arrays, broadcast: Arrays, received: Posterior) -> Arrays:
         """Return what is added to the gradients: ``mean`` (D,) and ``point`` (P,), float32.
@@ -53,7 +44,6 @@ class NoCorrection(Correction):
     """The gradient as it is."""
 
     active: ClassVar[bool] = False
-    needs_full_gradient: ClassVar[bool] = False
 
     def offsets(self, state: Arrays, broadcast: Arrays, received: Posterior) -> Arrays:
         """Return nothing."""
@@ -79,16 +69,12 @@ class Scaffold(Correction):
     """Steps along g − c_k + c, with c_k the client's control variate and c the server's.
 
     With x what the client received, y_k what it sends back after S steps of rate η, the client's
-    next control variate is
+    next control variate is c_k⁺ = c_k − c + (x − y_k) / (S η), option II of the paper. It sends
+    c_k⁺ − c_k, and the server adds their sum over the pooled clients, divided by the number N of
+    all clients, to c. All begin at 0. Controlled are means and those point parameters that training
+    moves; standard deviations are not.
 
-    - option I: c_k⁺ = ∇f_k(x), the gradient over all its examples at x, which costs a pass more;
-    - option II: c_k⁺ = c_k − c + (x − y_k) / (S η).
-
-    It sends c_k⁺ − c_k, and the server adds their sum over the pooled clients, divided by the
-    number N of all clients, to c. All begin at 0. Controlled are means and those point parameters
-    that training moves; standard deviations are not.
-
-    Both options hold for plain steps of one rate from x to y_k, uniform weights and averages of
+    It holds for plain steps of one rate from x to y_k, uniform weights and averages of
     means alone: otherwise the sum of all c_k is not N c, or drifts do not cancel.
 
     Source: Karimireddy et al. (2020), "SCAFFOLD: Stochastic controlled averaging for federated
@@ -103,14 +89,6 @@ class Scaffold(Correction):
     always_excludes: ClassVar[frozenset[str]] = frozenset(
         {"start-elsewhere", "corrupted-updates", "falling-rate"}
     )
-
-    scaffold_option: Literal["I", "II"] = "II"
-    """client's control variate: I, the gradient over all its data; II, from its steps"""
-
-    @property
-    def needs_full_gradient(self) -> bool:
-        """True if the option is I."""
-        return self.scaffold_option == "I"
 
     def begin_server(self, posterior: Posterior, clients: int) -> Arrays:
         """Return c = 0."""
@@ -150,14 +128,11 @@ class Scaffold(Correction):
         moved = {"mean": np.ones(trained.received.size, bool), "point": trained.trainable}
         for vector in VECTORS:
             before = state[_control(vector)].astype(np.float64)
-            # c_k⁺ of Algorithm 1, by option I or II.
-            if self.scaffold_option == "I":
-                following = trained.gradient[vector].astype(np.float64)
-            else:
-                received = getattr(trained.received, vector).astype(np.float64)
-                path = received - getattr(trained.sent, vector)
-                control = trained.broadcast[_control(vector)]
-                following = before - control + path / (trained.steps * trained.learning_rate)
+            # c_k⁺ of Algorithm 1, by option II.
+            received = getattr(trained.received, vector).astype(np.float64)
+            path = received - getattr(trained.sent, vector)
+            control = trained.broadcast[_control(vector)]
+            following = before - control + path / (trained.steps * trained.learning_rate)
             following = np.where(moved[vector], following, 0.0)
             # What is kept is what was sent: the server's c stays the mean of all c_k.
             sent[_change(vector)] = (following - before).astype(np.float32)

@@ -122,9 +122,8 @@ class Distiller:
         if collected:
             mean = {name: (sums / collected).astype(np.float32) for name, sums in total.items()}
             self.network.load(Posterior(**mean))
-            if plan.recompute_statistics:
-                passes = statistics_pass(self.network, self.batch_size)
-                passes.recompute(images, task.seed, task.labels)
+            passes = statistics_pass(self.network, self.batch_size)
+            passes.recompute(images, task.seed, task.labels)
         student = self.network.posterior()
         return Distilled(
             # The variances' own bits: the network holds them as untransformed scales.

@@ -24,6 +24,9 @@ from bfl.registry import Component, Registry
 INSIDE = 1.0 - 2.0**-40
 """Factor that keeps rounding from leading out of the bound, in float64."""
 
+CLOSING_FEATURE_NORM = 10.0
+"""Longest features B of an example in a closing's sums with noise, and in predictions by them."""
+
 
 @dataclass(frozen=True)
 class SumsNoise:
@@ -89,9 +92,6 @@ class PrivateGradients(ExamplePrivacy, ABC):
     closing_noise_multiplier: float = Field(10.0, gt=0.0, le=1e6)
     """standard deviation z of the noise on each round of a closing's sums, in units of what one
     example adds"""
-    closing_feature_norm: float = Field(10.0, gt=0.0, lt=1e3)
-    """longest features B of an example in a closing's sums with noise, and in predictions with what
-    they tell"""
 
     @property
     def active(self) -> bool:
@@ -118,8 +118,8 @@ class PrivateGradients(ExamplePrivacy, ABC):
         if not self.active:
             return frozenset()
         # A personal model teaches the global one's copy what it has learned of other examples.
-        together = {"moving-statistics", "personal-models", "compiled-steps", "repeated-examples"}
-        together |= {"full-gradient", "separate-gradients"}
+        together = {"moving-statistics", "personal-models", "repeated-examples"}
+        together |= {"separate-gradients"}
         told = {"sent-beside", "evaluated-by-clients", "pre-training"} if self.private else set()
         return frozenset(together | told)
 
@@ -156,7 +156,7 @@ class PrivateGradients(ExamplePrivacy, ABC):
     @property
     def sums_noise(self) -> SumsNoise | None:
         """The noise on a closing round's sums; None without noise on gradients."""
-        noise = SumsNoise(self.closing_noise_multiplier, self.closing_feature_norm)
+        noise = SumsNoise(self.closing_noise_multiplier, CLOSING_FEATURE_NORM)
         return noise if self.private else None
 
     def mechanism(self, sums: int = 0) -> Mechanism | None:

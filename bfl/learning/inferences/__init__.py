@@ -72,10 +72,6 @@ class Inference(Component):
     def dense(self, units: int, *, name: str, output: bool = False) -> Layer:
         """Return a dense layer with a bias; ``output`` marks the one that gives the logits."""
 
-    def affine(self, name: str) -> Layer | None:
-        """Return what scales and shifts features that a layer has normalised; None: it does."""
-        return None
-
     @abstractmethod
     def parameters(self, layer: Any) -> list[ParameterVariables]:
         """Return the weights of one layer that it made, in a fixed order; [] for other layers."""
@@ -154,13 +150,6 @@ class VariationalInference(Inference):
 
     biases: Literal["gaussian", "point"] = "gaussian"
     """what the biases of variational layers are"""
-    normalization_weights: Literal["gaussian", "point"] = "point"
-    """what the scales and offsets of normalisation are"""
-
-    def requires(self) -> frozenset[str]:
-        """Return that there is normalisation, if its weights are to be Gaussian."""
-        points = self.normalization_weights == "point"
-        return super().requires() | (frozenset() if points else {"normalization"})
 
     @property
     def form(self) -> Form:
@@ -190,15 +179,6 @@ class VariationalInference(Inference):
             return Deterministic().dense(units, name=name)
         _, make = self.layers()
         return make(units, name=name, form=self.form)
-
-    def affine(self, name: str) -> Layer | None:
-        """Return a layer with one draw of its scales and offsets a batch, if they are Gaussian."""
-        from bfl.learning.networks.layers import DrawnAffine
-
-        if self.normalization_weights == "point":
-            return None
-        layer: Layer = DrawnAffine(name=f"{name}{DrawnAffine.suffix}", form=self.form)
-        return layer
 
     @abstractmethod
     def layers(self) -> Layers:
@@ -259,7 +239,7 @@ class MonteCarloDropout(Deterministic):
     """Point weights under dropout that stays on when predicting.
 
     Source: Gal and Ghahramani (2016); Fischer et al. (2024), section 3.2, Fig. 1 (b): after each
-    convolutional and linear layer, so also of logits, unless ``dropout-output`` = false.
+    convolutional and linear layer, so also of logits.
     """
 
     predictor: ClassVar[str] = "mc-dropout"
@@ -267,8 +247,6 @@ class MonteCarloDropout(Deterministic):
 
     dropout_rate: float = Field(0.2, ge=0.0, lt=1.0)
     """share of units dropped"""
-    dropout_output: bool = True
-    """whether the logits are dropped out as well"""
 
     def _drop_out(self, layer: Layer, name: str) -> Layer:
         from bfl.learning.networks.layers import KeyedDropout
@@ -287,8 +265,7 @@ class MonteCarloDropout(Deterministic):
 
     def dense(self, units: int, *, name: str, output: bool = False) -> Layer:
         """Return a dense layer followed by dropout."""
-        plain = super().dense(units, name=name, output=output)
-        return plain if output and not self.dropout_output else self._drop_out(plain, name)
+        return self._drop_out(super().dense(units, name=name, output=output), name)
 
 
 @inferences.register("reparameterization", aliases=("local-reparameterization",))

@@ -31,9 +31,8 @@ class Architecture(Component):
         return True
 
     def has(self) -> frozenset[str]:
-        """Return whether XLA can compile it, and whether clients can share its convolutions."""
-        found = {"compilable": self.compilable, "convolutions": self.convolutional}
-        return frozenset(name for name, there in found.items() if there)
+        """Return whether clients can share its convolutions."""
+        return frozenset({"convolutions"} if self.convolutional else ())
 
     @abstractmethod
     def build(self, inference: Inference, image_shape: tuple[int, int, int], classes: int) -> Any:
@@ -134,53 +133,27 @@ class ScaledInputs(Architecture):
 class NormalizedNetwork(ScaledInputs):
     """A network whose convolutions are normalised, by batches or by groups of channels.
 
-    Scales and offsets are points, or what the inference makes of them (``normalization-weights``);
-    batch normalisation's moving statistics are points. Group normalisation has none, works on each
-    image by itself, and so is the same in training and in prediction.
+    Scales, offsets and batch normalisation's moving statistics, of momentum 0.9, are points. Group
+    normalisation, by 8 groups, has no statistics, works on each image by itself, and so is the same
+    in training and in prediction.
 
     Source: Ioffe and Szegedy (2015); Wu and He (2018), for FL with unlike clients Hsieh et al.
     (2020) and FedBE (2021), appendix C.5, which does not say how many groups there are.
     """
 
-    channels_divisor: ClassVar[int]  # of the numbers of channels of all convolutions
-
     normalization: Literal["batch", "group"] = "batch"
     """what normalises a network's activations: batches, or groups of channels"""
-    normalization_groups: int = Field(8, ge=1)
-    """number of groups of channels in group normalisation"""
-    batch_norm_momentum: float = Field(0.9, ge=0.0, lt=1.0)
-    """momentum of batch normalisation's moving statistics"""
 
     def has(self) -> frozenset[str]:
-        """Return that it normalises, and whether that keeps moving statistics, as well."""
-        moving = {"moving-statistics"} if self.normalization == "batch" else set()
-        return super().has() | {"normalization"} | moving
+        """Return whether normalisation keeps moving statistics, as well."""
+        return super().has() | ({"moving-statistics"} if self.normalization == "batch" else set())
 
-    @field_validator("normalization_groups")
-    @classmethod
-    def _divides_the_channels(cls, groups: int) -> int:
-        divisors = [n for n in range(1, cls.channels_divisor + 1) if not cls.channels_divisor % n]
-        if groups not in divisors:
-            raise ValueError(
-                f"a number that divides all channels of '{cls.name}': "
-                f"{', '.join(map(str, divisors))}"
-            )
-        return groups
-
-    def normalize(self, inference: Inference, features: Any, name: str) -> Any:
+    def normalize(self, features: Any, name: str) -> Any:
         """Return normalised features; ``name`` is that of the layer that they come from."""
         from bfl.keras import keras
 
-        affine = inference.affine(f"{name}_norm")
-        points = {"center": affine is None, "scale": affine is None}
-        if self.normalization == "group":
-            # In float32 whatever the policy is: Keras adds up in the type of the activations.
-            layer = keras.layers.GroupNormalization(
-                self.normalization_groups, name=f"{name}_norm", dtype="float32", **points
-            )
-        else:
-            layer = keras.layers.BatchNormalization(
-                momentum=self.batch_norm_momentum, name=f"{name}_norm", **points
-            )
-        normalized = layer(features)
-        return affine(normalized) if affine else normalized
+        if self.normalization == "batch":
+            return keras.layers.BatchNormalization(momentum=0.9, name=f"{name}_norm")(features)
+        # In float32 whatever the policy is: Keras adds up in the type of the activations.
+        layer = keras.layers.GroupNormalization(8, name=f"{name}_norm", dtype="float32")
+        return layer(features)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from bfl.learning.inferences import Inference
 from bfl.learning.models.base import NormalizedNetwork, architectures
@@ -27,33 +27,25 @@ class MobileNetV2(NormalizedNetwork):
     it is the same function. The kernels of depthwise convolutions, 3 % of the weights, are points
     in every inference, since TensorFlow Probability has no variational layer for them.
 
-    Source: Sandler et al. (2018), Table 2; FedBE (2021), section 5.3. FedBE does not say what the
-    strides are on small images: ``first-strides`` = 1 leaves out the first two of five halvings, as
-    usual on CIFAR-10.
+    Source: Sandler et al. (2018), Table 2; FedBE (2021), section 5.3, which does not say what the
+    strides are on small images.
     """
 
     minimum_side: ClassVar[int] = 8
-    channels_divisor: ClassVar[int] = 8
-
-    first_strides: Literal[1, 2] = 2
-    """strides of the first convolution and of the first stage that halves: 2 as published, 1 for
-    small images"""
 
     def build(self, inference: Inference, image_shape: tuple[int, int, int], classes: int) -> Any:
         """Return the Keras model from images in [−1, 1] to logits."""
         from bfl.keras import keras
 
         images = keras.Input(image_shape, name="images")
-        first = inference.convolution(32, 3, strides=self.first_strides, name="conv1")
-        features = self._activate(inference, first(self.scale_inputs(images)), "conv1")
+        first = inference.convolution(32, 3, strides=2, name="conv1")
+        features = self._activate(first(self.scale_inputs(images)), "conv1")
         for stage, (expansion, channels, blocks, strides) in enumerate(STAGES, start=2):
             for block in range(1, blocks + 1):
-                step = strides if block == 1 else 1
-                step = self.first_strides if stage == 3 and block == 1 else step
-                widths, name = (expansion, channels), f"conv{stage}_{block}"
-                features = self._block(inference, features, widths, step, name)
+                step, name = strides if block == 1 else 1, f"conv{stage}_{block}"
+                features = self._block(inference, features, (expansion, channels), step, name)
         last = inference.convolution(1280, 1, strides=1, name="conv9")(features)
-        active = self._activate(inference, last, "conv9")
+        active = self._activate(last, "conv9")
         pooled = keras.layers.GlobalAveragePooling2D(name="pool")(active)
         logits = inference.dense(classes, name="logits", output=True)(pooled)
         return keras.Model(images, logits, name="mobilenet-v2")
@@ -66,16 +58,16 @@ class MobileNetV2(NormalizedNetwork):
         (expansion, channels), before, inner = widths, features.shape[-1], features
         if expansion > 1:
             wide = inference.convolution(expansion * before, 1, strides=1, name=f"{name}a")
-            inner = self._activate(inference, wide(inner), f"{name}a")
+            inner = self._activate(wide(inner), f"{name}a")
         depthwise = inference.depthwise_convolution(3, strides=strides, name=f"{name}b")
-        inner = self._activate(inference, depthwise(inner), f"{name}b")
+        inner = self._activate(depthwise(inner), f"{name}b")
         narrow = inference.convolution(channels, 1, strides=1, name=f"{name}c")
-        inner = self.normalize(inference, narrow(inner), f"{name}c")
+        inner = self.normalize(narrow(inner), f"{name}c")
         if strides > 1 or before != channels:
             return inner
         return keras.layers.Add(name=f"{name}_add")([features, inner])
 
-    def _activate(self, inference: Inference, features: Any, name: str) -> Any:
+    def _activate(self, features: Any, name: str) -> Any:
         from bfl.keras import keras
 
-        return keras.layers.ReLU(6.0)(self.normalize(inference, features, name))
+        return keras.layers.ReLU(6.0)(self.normalize(features, name))

@@ -26,7 +26,6 @@ class ResNet(NormalizedNetwork):
     """
 
     minimum_side: ClassVar[int] = 4
-    channels_divisor: ClassVar[int] = 16
 
     depth: int = Field(20, ge=8)
     """number of layers, 6n + 2"""
@@ -48,7 +47,7 @@ class ResNet(NormalizedNetwork):
 
         images = keras.Input(image_shape, name="images")
         first = inference.convolution(16, 3, strides=1, name="conv1")(self.scale_inputs(images))
-        features = keras.layers.ReLU()(self.normalize(inference, first, "conv1"))
+        features = keras.layers.ReLU()(self.normalize(first, "conv1"))
         for stage, filters in enumerate((16, 32, 64), start=2):
             for block in range(1, (self.depth - 2) // 6 + 1):
                 strides, name = 2 if stage > 2 and block == 1 else 1, f"conv{stage}_{block}"
@@ -63,9 +62,9 @@ class ResNet(NormalizedNetwork):
         from bfl.keras import keras
 
         first = inference.convolution(filters, 3, strides=strides, name=f"{name}a")(features)
-        first = keras.layers.ReLU()(self.normalize(inference, first, f"{name}a"))
+        first = keras.layers.ReLU()(self.normalize(first, f"{name}a"))
         second = inference.convolution(filters, 3, strides=1, name=f"{name}b")(first)
-        second = self.normalize(inference, second, f"{name}b")
+        second = self.normalize(second, f"{name}b")
         shortcut = self._shortcut(features, filters, strides, name)
         return keras.layers.ReLU()(keras.layers.Add(name=f"{name}_add")([shortcut, second]))
 

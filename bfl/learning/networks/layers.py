@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from bfl.keras import keras, tf, tfp
@@ -88,23 +88,19 @@ class VariationalLayer:
     def __init__(self, *args: Any, form: Form = USUAL_FORM, **kwargs: Any) -> None:
         self._activation_type = tf.as_dtype(keras.mixed_precision.global_policy().compute_dtype)
         self._form = form
-        super().__init__(*args, **self._distributions(form), **kwargs)
-
-    @staticmethod
-    def _distributions(form: Form) -> dict[str, Any]:
         gaussian = form.parametrization.posterior_fn
         point = tfp.layers.default_mean_field_normal_fn(is_singular=True, loc_initializer="zeros")
-        return {
+        distributions: dict[str, Any] = {
             "kernel_posterior_fn": gaussian(),
             "bias_posterior_fn": point if form.point_biases else gaussian(),
             "kernel_prior_fn": None,
             "bias_prior_fn": None,
             "kernel_divergence_fn": None,
             "bias_divergence_fn": None,
-            # Variables stay what they are, and inputs come in the type that the layer before gives.
-            "dtype": "float32",
-            "autocast": False,
         }
+        # Variables stay what they are, and inputs come in the type that the layer before gives.
+        kwargs |= {"dtype": "float32", "autocast": False}
+        super().__init__(*args, **distributions, **kwargs)
 
     def parameters(self) -> list[ParameterVariables]:
         """Return the variables of the kernel and of the bias."""
@@ -192,37 +188,6 @@ class DrawnDense(VariationalLayer, tfp.layers.DenseReparameterization):  # type:
 
     def _apply_variational_kernel(self, inputs: Any, bias: Any) -> Any:
         return tf.nn.bias_add(tf.matmul(inputs, self._drawn_kernel(inputs.dtype)), bias)
-
-
-class DrawnAffine(VariationalLayer, keras.layers.Layer):  # type: ignore[misc]
-    """Scales and offsets of normalised features, one draw for all examples of a batch, keyed."""
-
-    suffix = "_affine"  # behind the name of the layer that normalises
-
-    @staticmethod
-    def _distributions(form: Form) -> dict[str, Any]:
-        return {"dtype": "float32", "autocast": False}
-
-    def build(self, input_shape: Any) -> None:
-        """Make the Gaussians of the scales and the offsets, (C,) each."""
-        made = VariationalLayer._distributions(self._form)
-        for part, name in (("kernel", "scale"), ("bias", "offset")):
-            make, shape = made[f"{part}_posterior_fn"], [input_shape[-1]]
-            posterior = make(tf.float32, shape, name, True, self.add_weight)
-            setattr(self, f"{part}_posterior", posterior)
-        super().build(input_shape)
-
-    def parameters(self) -> list[ParameterVariables]:
-        """Return the variables of the scales and the offsets, named as normalisation's."""
-        scale, offset = super().parameters()
-        name = self.name.removesuffix(self.suffix)
-        return [
-            replace(scale, name=f"{name}/scale", initialization="ones"),
-            replace(offset, name=f"{name}/offset"),
-        ]
-
-    def _apply_variational_kernel(self, inputs: Any, bias: Any) -> Any:
-        return inputs * self._drawn_kernel(inputs.dtype) + bias
 
 
 class KeyedDropout(keras.layers.Layer):  # type: ignore[misc]

@@ -65,8 +65,6 @@ class Network:
                 ParameterVariables(f"{layer.name}/scale", "ones", value=layer.gamma),
                 ParameterVariables(f"{layer.name}/offset", "zeros", value=layer.beta),
             ]
-            if layer.gamma is None:  # a layer of the inference's follows, which has them
-                affine = []
             if isinstance(layer, keras.layers.GroupNormalization):
                 return affine
             mean, variance = f"{layer.name}/moving_mean", f"{layer.name}/moving_variance"
@@ -132,14 +130,6 @@ class Network:
         values = {p.name: p.value for p in self._parameters}
         for parameter in other._parameters:
             parameter.value.assign(values[parameter.name])
-
-    def read_values(self, manifest: Manifest) -> tuple[Array, Array]:
-        """Return the weights as ``load_values`` takes them, float32: values (D,) and point (P,)."""
-        variables = {p.name: p.value for p in self._parameters}
-        return (
-            _read_vector([variables[p.name] for p in manifest.gaussian]),
-            _read_vector([variables[p.name] for p in manifest.point]),
-        )
 
     def set_prior(self, prior: Density) -> None:
         """Set the prior that ``divergence`` is taken from; nothing is traced again."""

@@ -27,21 +27,18 @@ class SoftLabels:
 
     Attributes:
         share: What they count of the loss, in [0, 1]; the labels have the rest.
-        temperature: By what both networks' logits are divided.
     """
 
     logits: Any
     share: float
-    temperature: float = 1.0
 
     def divergence(self, logits: Any) -> Any:
-        """Return τ² KL[softmax(theirs / τ) ‖ softmax(logits / τ)] of each example, (B,)."""
+        """Return KL[softmax(theirs) ‖ softmax(logits)] of each example, (B,)."""
         from bfl.keras import tf
 
-        theirs = tf.nn.log_softmax(tf.stop_gradient(self.logits) / self.temperature)
-        ours = tf.nn.log_softmax(logits / self.temperature)
-        each = tf.reduce_sum(tf.exp(theirs) * (theirs - ours), axis=-1)
-        return self.temperature**2 * each
+        theirs = tf.nn.log_softmax(tf.stop_gradient(self.logits))
+        ours = tf.nn.log_softmax(logits)
+        return tf.reduce_sum(tf.exp(theirs) * (theirs - ours), axis=-1)
 
 
 @dataclass(frozen=True)

@@ -179,63 +179,47 @@ class Alone(PersonalModel):
         return both.personal.learn(both.personal.forward())
 
 
-class Distilling(PersonalModel):
-    """A personal model that learns from another one's predictions as well as from the labels."""
-
-    personal_label_share: float = Field(0.5, ge=0.0, le=1.0)
-    """share of the labels in a personal model's loss; the rest is the meme's"""
-    personal_softening: float = Field(1.0, gt=0.0, le=1e3)
-    """by what logits are divided where models are compared"""
-
-    def soft_labels(self, logits: Any, share_of_labels: float) -> SoftLabels | None:
-        """Return a model's logits as another's soft labels; None if they do not count."""
-        if share_of_labels == 1.0:
-            return None
-        return SoftLabels(logits, 1.0 - share_of_labels, self.personal_softening)
+SOFT_SHARE = 0.5  # of another model's predictions in a loss; the labels have the rest
 
 
 @personalizations.register("distillation")
-class Distillation(Distilling):
+class Distillation(PersonalModel):
     """The personal model learns from the labels and from the meme at its mean, after its step.
 
-    L = α L_CE + (1 − α) KL[q_meme ‖ q_personal], on each mini-batch after the meme's own step, with
-    q_meme the predictions of the meme's mean. With a distillation temperature τ both logits are
-    divided by τ and the divergence is multiplied by τ². The meme does not see the personal model.
+    L = ½ L_CE + ½ KL[q_meme ‖ q_personal], on each mini-batch after the meme's own step, with
+    q_meme the predictions of the meme's mean. The meme does not see the personal model.
 
     Source: Yang et al. (2023), "A novel Bayesian federated learning framework to address
     multi-dimensional heterogeneity problem" (HBFL), Eq. 4.2 and Algorithm 1, lines 5 to 8. The
-    paper is silent on α and τ; 0.5 and 1 are those of the code of FML, whose setting it takes.
+    paper is silent on the shares, and on a temperature of the predictions; a half and none are
+    those of the code of FML, whose setting it takes.
     """
 
     def step(self, both: BothModels) -> Any:
         """Take the meme's step, and the personal model's from what the meme then says."""
         measured = both.meme.learn(both.meme.forward())
-        soft_labels = self.soft_labels(both.meme_at_its_mean(), self.personal_label_share)
+        soft_labels = SoftLabels(both.meme_at_its_mean(), SOFT_SHARE)
         both.personal.learn(both.personal.forward(), soft_labels)
         return measured
 
 
 @personalizations.register("mutual-distillation", aliases=("mutual",))
-class MutualDistillation(Distilling):
+class MutualDistillation(PersonalModel):
     """The personal model and the meme learn from the labels and from each other.
 
-    L_personal = α L_CE + (1 − α) KL[q_meme ‖ q_personal] and
-    L_meme = β L_CE + (1 − β) KL[q_personal ‖ q_meme], on each mini-batch with the predictions that
-    both have before they take their steps; with temperatures as in ``distillation``. So the meme,
-    and through it the global model, learns from personal models.
+    L_personal = ½ L_CE + ½ KL[q_meme ‖ q_personal] and L_meme = ½ L_CE + ½ KL[q_personal ‖ q_meme],
+    on each mini-batch with the predictions that both have before they take their steps. So the
+    meme, and through it the global model, learns from personal models.
 
-    Source: Shen et al. (2020), "Federated mutual learning"; Yang et al. (2023), Eq. 2.5. α = β =
-    0.5 and τ = 1 are those of FML's code.
+    Source: Shen et al. (2020), "Federated mutual learning", with the shares of its code; Yang et
+    al. (2023), Eq. 2.5.
     """
-
-    meme_label_share: float = Field(0.5, ge=0.0, le=1.0)
-    """share of the labels in a meme's loss; the rest is the personal model's"""
 
     def step(self, both: BothModels) -> Any:
         """Take both steps from what both models said before."""
         meme, personal = both.meme.forward(), both.personal.forward()
-        from_personal = self.soft_labels(personal.logits, self.meme_label_share)
-        from_meme = self.soft_labels(meme.logits, self.personal_label_share)
+        from_personal = SoftLabels(personal.logits, SOFT_SHARE)
+        from_meme = SoftLabels(meme.logits, SOFT_SHARE)
         measured = both.meme.learn(meme, from_personal)
         both.personal.learn(personal, from_meme)
         return measured

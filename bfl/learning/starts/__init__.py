@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -38,20 +38,12 @@ class InitialNetworkStart(Start):
     Where the first global posterior is the prior, as in partitioned variational inference, its
     means are all 0: every unit of a layer is the same and none has a gradient. So a client begins
     with the network's initial Gaussians and the received point values. Once it has been pooled it
-    begins with the received posterior, or with the one that it sent last (``start-afterwards``).
+    begins with the received posterior.
     """
 
     state_name: ClassVar[str] = "start"
     always_requires: ClassVar[frozenset[str]] = frozenset({"sent-variances"})
     always_has: ClassVar[frozenset[str]] = frozenset({"start-elsewhere"})
-
-    start_afterwards: Literal["received", "own"] = "received"
-    """where a client begins that has been pooled: the received posterior, or its own last one"""
-
-    def excludes(self) -> frozenset[str]:
-        """Return that a client whose own posterior comes again begins at what it has sent."""
-        own = self.start_afterwards == "own"
-        return frozenset({"corrupted-updates"}) if own else frozenset()
 
     def begin_client(self, received: Posterior) -> Arrays:
         """Return that nothing of the client has been pooled yet."""
@@ -59,18 +51,14 @@ class InitialNetworkStart(Start):
 
     def begin(self, state: Arrays, received: Posterior, initial: Initial) -> Posterior:
         """Return the received posterior, its Gaussians taken from where the client begins."""
-        if not state["pooled"]:
-            begun = initial()
-            return Posterior(begun.mean, begun.variance, received.point)
-        if self.start_afterwards == "own":
-            return Posterior(state["mean"], state["variance"], received.point)
-        return received
+        if state["pooled"]:
+            return received
+        first = initial()
+        return Posterior(first.mean, first.variance, received.point)
 
     def conclude(self, state: Arrays, trained: Trained) -> tuple[Arrays, Arrays]:
         """Return nothing to send, and what says, once it is pooled, that the client has begun."""
-        own = {"mean": trained.sent.mean, "variance": trained.sent.variance}
-        kept = own if self.start_afterwards == "own" else {}
-        return {}, {"pooled": np.array(True), **kept}
+        return {}, {"pooled": np.array(True)}
 
 
 @starts.register("mean")

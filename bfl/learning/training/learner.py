@@ -28,7 +28,7 @@ class Batch:
     Attributes:
         images: (B, H, W, C), normalised and augmented.
         labels: (B,), int32 classes or float32 numbers.
-        weights: (B,), 1 or the class's weight; 0 for those that only fill the batch up.
+        weights: (B,), 1; 0 for those that only fill the batch up.
         count: The client's number of examples N, float32 ().
     """
 
@@ -36,11 +36,6 @@ class Batch:
     labels: Any
     weights: Any
     count: Any
-
-
-def present(weights: Any) -> Any:
-    """Return the number of a batch's examples that do not only fill it up, float32 ()."""
-    return tf.reduce_sum(tf.cast(weights > 0.0, tf.float32))
 
 
 @dataclass(frozen=True)
@@ -123,7 +118,7 @@ class Learner:
         with passed.tape:
             step = Step(self.network, passed.logits, batch.labels, batch.weights, soft_labels)
             summed, _ = self._values(step, batch.count)
-            mean = summed / present(batch.weights)
+            mean = summed / tf.reduce_sum(batch.weights)
         gradients = self._gradient(passed.tape, mean)
         rests, shared = self.shared_gradients(batch.count)
         trained = [
@@ -150,7 +145,7 @@ class Learner:
         with passed.tape:
             step = Step(self.network, passed.logits, batch.labels, batch.weights, soft_labels)
             summed, shared = self._values(step, batch.count)
-            objective = summed / present(batch.weights) + shared / batch.count
+            objective = summed / tf.reduce_sum(batch.weights) + shared / batch.count
             measured = [step.negative_log_likelihood, summed, step.divergence, shared]
         return passed.tape.gradient(objective, self.optimized.variables), tf.stack(measured)
 
@@ -288,20 +283,3 @@ class Offsets:
         offsets = (self._variables.get(id(variable)) for variable in variables)
         pairs = zip(offsets, gradients, strict=True)
         return [gradient if offset is None else gradient + offset for offset, gradient in pairs]
-
-
-def vectors(network: Network, arrays: Sequence[npt.NDArray[Any]]) -> Arrays:
-    """Return arrays, one for each trainable variable, as float32 ``mean`` (D,) and ``point`` (P,).
-
-    Those of untransformed scales are passed over; 0 stands where training moves nothing.
-    """
-    given = {id(v): array for v, array in zip(network.trainable_variables, arrays, strict=True)}
-    manifest = network.manifest
-    found = {
-        "mean": np.zeros(manifest.gaussian_size, np.float32),
-        "point": np.zeros(manifest.point_size, np.float32),
-    }
-    for variable, name, place in network.places():
-        if id(variable) in given:
-            found[name][place] = given[id(variable)].ravel()
-    return found

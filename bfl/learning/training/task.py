@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,7 +49,6 @@ class PersonalTask:
 
     state: Arrays
     seed: int
-    prior: Callable[[Posterior], Density]
     learning_rate: float
     keeps_optimizer: bool = False
 
@@ -68,8 +67,6 @@ class LocalTask:
         likelihood_examples: How many examples the likelihood counts, so that the rest of the
             objective has its share of them; 0: the client's own.
         draws: Of the batches and the noise of examples' privacy; None: keyed by the seed.
-        balanced: Whether examples count in the likelihood by N / (C n_c), n_c being how many of the
-            client's N are of their class.
     """
 
     received: Posterior
@@ -87,7 +84,6 @@ class LocalTask:
     likelihood_examples: int = 0
     draws: Normals | None = None
     rounds: int = 1
-    balanced: bool = False
 
     def run_steps(self, batch_size: int) -> int:
         """Return how many steps the client makes in the whole run, on batches of this size."""
@@ -105,8 +101,6 @@ class LocalResult:
         optimizer_state: Vectors (n,) over all trainable variables, and the number of ``steps``;
             empty where the task does not keep it.
         trainable: (P,) which point parameters training moves by their gradient.
-        gradient: The objective's gradient over all examples at the received posterior, ``mean``
-            (D,) and ``point`` (P,), if the correction needs it.
         personal: What the client keeps of its personal model, with its optimizer's where kept.
     """
 
@@ -117,7 +111,6 @@ class LocalResult:
     optimizer_state: Mapping[str, npt.NDArray[Any]]
     steps: int
     trainable: npt.NDArray[np.bool_]
-    gradient: Arrays = field(default_factory=dict)
     personal: Arrays = field(default_factory=dict)
 
     def trained(self, task: LocalTask, sent: Posterior, broadcast: Arrays) -> Trained:
@@ -130,6 +123,5 @@ class LocalResult:
             steps=self.steps,
             learning_rate=task.learning_rate,
             trainable=self.trainable,
-            gradient=self.gradient,
             personal=self.personal,
         )

@@ -27,8 +27,9 @@ from bfl.learning.networks.network import Network, as_labels, normalized_images,
 from bfl.learning.objectives import Term, objectives
 from bfl.learning.optimizers import Optimizer
 from bfl.learning.personalizations import BothModels, Model, PersonalModel
-from bfl.learning.training.learner import Batch, Learner, present, vectors
-from bfl.learning.training.task import LocalResult, LocalTask, batches, filled_batches
+from bfl.learning.priors import NormalPrior
+from bfl.learning.training.learner import Batch, Learner
+from bfl.learning.training.task import LocalResult, LocalTask, batches
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 
@@ -95,9 +96,8 @@ class LocalTrainer:
         )
         order, weights = (tf.TensorSpec([None, batch_size], t) for t in (tf.int32, tf.float32))
         rate = tf.TensorSpec([], tf.float32)  # and so is the number of examples
-        examples = [None, order, weights, tf.TensorSpec([2], tf.int32), rate]
-        self._run = of_images(self._steps, network, *examples, rate)
-        self._run_gradient = of_images(self._full_gradient, network, *examples)
+        examples = [None, order, weights, tf.TensorSpec([2], tf.int32), rate, rate]
+        self._run = of_images(self._steps, network, *examples)
 
     def train(self, images: Images, labels: npt.NDArray[Any], task: LocalTask) -> LocalResult:
         """Return the posterior that a client's local epochs lead to.
@@ -105,23 +105,25 @@ class LocalTrainer:
         Given are all training images (N_all, H, W, C) and labels (N_all,), classes or float32.
         """
         count = int(task.examples.size)
-        # Only the client's own become tensors: a process holds the data set once.
-        own = tf.constant(images[task.examples]), as_labels(labels[task.examples])
-        gradient: Arrays = {}
-        if self.correction.needs_full_gradient:
-            visit = filled_batches(np.arange(count), self.batch_size)
-            gradient = self._gradient(own, _weighted(visit, labels, task), task)
-        self._begin(task, task.start or task.received)
+        run_steps = task.run_steps(self.batch_size)
+        start = task.start or task.received
+        self.learner.begin(start, task.received, task.prior, task.optimizer_state, run_steps)
+        if self.learner.offsets:
+            self.learner.offsets.assign(task.offsets)
+        if self.companion:
+            self.companion.begin(task, run_steps)
         seen = count
         if self.private_steps:
-            mine = images[task.examples], labels[task.examples]
-            measured, taken = self.private_steps.run(*mine, task)
+            own = images[task.examples], labels[task.examples]
+            measured, taken = self.private_steps.run(*own, task)
             seen = max(1, int(taken[-(len(taken) // task.epochs) :].sum()))
         else:
             generator = randomness.generator(task.seed, "batches", *task.key_labels)
             measured = self._run(
-                *own,
-                *_weighted(batches(count, self.batch_size, task.epochs, generator), labels, task),
+                # Only the client's own become tensors: a process holds the data set once.
+                tf.constant(images[task.examples]),
+                as_labels(labels[task.examples]),
+                *map(tf.constant, batches(count, self.batch_size, task.epochs, generator)),
                 tf.constant(randomness.key(task.seed, "steps", *task.key_labels)),
                 tf.constant(task.likelihood_examples or count, tf.float32),
                 tf.constant(task.learning_rate, tf.float32),
@@ -138,27 +140,8 @@ class LocalTrainer:
             optimizer_state=self.learner.optimized.state(steps) if task.keeps_optimizer else {},
             steps=steps,
             trainable=self.network.manifest.trainable_points,
-            gradient=gradient,
             personal=self.companion.state(task, steps) if self.companion else {},
         )
-
-    def _gradient(self, own: tuple[Any, Any], visit: tuple[Any, Any], task: LocalTask) -> Arrays:
-        self._begin(task, task.received)
-        joined = self._run_gradient(
-            *own,
-            *visit,
-            tf.constant(randomness.key(task.seed, "gradient", *task.key_labels)),
-            tf.constant(task.examples.size, tf.float32),
-        )
-        return vectors(self.network, self.learner.optimized.split(joined.numpy()))
-
-    def _begin(self, task: LocalTask, start: Posterior) -> None:
-        run_steps = task.run_steps(self.batch_size)
-        self.learner.begin(start, task.received, task.prior, task.optimizer_state, run_steps)
-        if self.learner.offsets:
-            self.learner.offsets.assign(task.offsets)
-        if self.companion:
-            self.companion.begin(task, run_steps)
 
     def _steps(
         self, images: Any, labels: Any, order: Any, weights: Any, key: Any, count: Any, rate: Any
@@ -206,28 +189,6 @@ class LocalTrainer:
         images_key, network_key = tf.unstack(split(key, 2))
         augmented = self.augmentation.augment(normalized_images(images), images_key)
         return Batch(augmented, labels, weights, count), network_key
-
-    def _full_gradient(
-        self, images: Any, labels: Any, order: Any, weights: Any, key: Any, count: Any
-    ) -> Any:
-        self.traces += 1
-        steps = tf.shape(order)[0]
-        keys = split(key, steps)
-        total = tf.zeros([sum(v.shape.num_elements() for v in self.learner.optimized.variables)])
-        for step in tf.range(steps):
-            batch = tf.gather(images, order[step]), tf.gather(labels, order[step]), weights[step]
-            gradient = self._batch_gradient(*batch, keys[step], count)
-            # Each batch's gradient is a mean over its examples.
-            total += present(weights[step]) / count * gradient
-        return total
-
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def _batch_gradient(self, images: Any, labels: Any, weights: Any, key: Any, count: Any) -> Any:
-        batch, network_key = self._batch(images, labels, weights, key, count)
-        passed = self.learner.forward(batch.images, network_key)
-        gradients, _ = self.learner.gradients(passed, batch)
-        decayed = self.optimizer.regularize(self.learner.optimized.trained, gradients)
-        return tf.concat([tf.reshape(gradient, [-1]) for gradient in decayed], axis=0)
 
 
 class PrivateSteps:
@@ -330,20 +291,6 @@ class PrivateSteps:
         return total, measured
 
 
-def _weighted(
-    visits: tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]],
-    labels: npt.NDArray[Any],
-    task: LocalTask,
-) -> tuple[Any, Any]:
-    order, weights = visits
-    if task.balanced:
-        from sklearn.utils.class_weight import compute_sample_weight
-
-        each = compute_sample_weight("balanced", labels[task.examples])
-        weights = weights * each.astype(np.float32)[order]
-    return tf.constant(order), tf.constant(weights)
-
-
 local_trainer = lru_cache(maxsize=16)(LocalTrainer)  # built and traced once per process
 OPTIMIZER = "optimizer-"  # before what a personal model's optimizer keeps
 
@@ -385,7 +332,7 @@ class Companion:
         if "mean" in state:
             start = Posterior(*(state[name] for name in VECTORS))
         optimizer_state = strip_prefix(OPTIMIZER, state)
-        self.learner.begin(start, start, personal.prior(start), optimizer_state, run_steps)
+        self.learner.begin(start, start, NormalPrior(0.0, 1.0), optimizer_state, run_steps)
         self.key.assign(randomness.key(task.seed, "personal-steps", *task.key_labels))
         self.rate.assign(personal.learning_rate)
 

@@ -9,7 +9,6 @@ import pytest
 from every_rule import generators, make_clients
 
 from bfl.aggregation.pooling import pool, pooling_rules
-from bfl.aggregation.pooling.core import BLOCK
 from bfl.errors import PosteriorError
 from bfl.posteriors import Posterior
 
@@ -58,17 +57,6 @@ def test_extreme_weights_are_normalised() -> None:
     expected = pool(rule, clients, [1, 1]).posterior.digest()
     for weight in (1e308, 5e-324):
         assert pool(rule, clients, [weight, weight]).posterior.digest() == expected
-
-
-def test_the_first_block_in_error_is_the_one_that_is_told() -> None:
-    size = 6 * BLOCK
-    previous = Posterior(np.zeros(size), np.full(size, 3.0))
-    everyone = [Posterior(np.zeros(size), np.ones(size)) for _ in range(2)]
-    # One parameter of the second block and two of the last have too little precision.
-    previous.variance[[BLOCK + 3, 5 * BLOCK, 5 * BLOCK + 1]] = 0.1
-    rule = pooling_rules.create("dwc", {"negative-precision": "error"})
-    with pytest.raises(PosteriorError, match="at least 1 parameters"):
-        pool(rule, everyone, [1, 1], previous=previous)
 
 
 def test_sums_are_taken_in_float64() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import ValidationError
-from test_samplers import MANIFEST, client_models
+from test_samplers import client_models
 
 from bfl.aggregation.ensemble import EnsembleMembers, Member
 from bfl.aggregation.samplers import ClientModels, Sampler, samplers
@@ -121,28 +121,3 @@ def test_no_client_alone_takes_sampled_moving_variances_to_nothing() -> None:
     least = models.average.point[2:] / len(models.posteriors)
     assert (least > 0).all()
     np.testing.assert_array_equal(member.point[2:], least)
-
-
-def test_moving_statistics_are_sampled_averaged_or_recomputed() -> None:
-    models = client_models()
-    # A manifest in which the bounded ones are not trained, as moving variances are not.
-    assert MANIFEST.bounded.tolist() == [False, False, True, True]
-    from bfl.posteriors import Manifest
-
-    kernel, offset, moving = MANIFEST.parameters
-    untrained = Manifest((kernel, offset, replace(moving, trainable=False)))
-    models = replace(models, manifest=untrained)
-    found = {
-        how: next(
-            EnsembleMembers(ensemble_samples=1, member_statistics=how).members(  # type: ignore[arg-type]
-                models, samplers.create("gaussian"), 0, 1
-            )
-        )
-        for how in ("sampled", "averaged", "recomputed")
-    }
-    np.testing.assert_array_equal(found["sampled"].point[:2], found["averaged"].point[:2])
-    np.testing.assert_array_equal(
-        found["averaged"].point[2:], np.maximum(models.average.point[2:], 0)
-    )
-    assert not np.array_equal(found["sampled"].point[2:], found["averaged"].point[2:])
-    assert [m.recompute for m in found.values()] == [False, False, True]

@@ -11,7 +11,6 @@ from bfl.aggregation.weightings import weightings
 from bfl.configuration import resolve
 from bfl.data.datasets.server_data import ServerData
 from bfl.errors import ConfigurationError
-from bfl.evaluation.prediction import Predictions, PredictionStatistics
 from bfl.posteriors import Posterior
 
 LABELS = np.array([0, 1, 1, 0])
@@ -31,13 +30,6 @@ class FourImages:
         second = np.concatenate([posterior.mean, posterior.point])
         return np.stack([np.zeros(4), second], axis=1)
 
-    def predict(self, posterior: Posterior, *, labels: Any) -> Predictions:
-        """Return what the means say with their signs turned: told apart from the means."""
-        self.asked.append(labels)
-        statistics = PredictionStatistics()
-        statistics.add_logits(-self.logits_at_mean(posterior))
-        return statistics.result()
-
 
 def client(*right: bool, gaussian: bool = True) -> Posterior:
     """Return a client that is right about some of the four images."""
@@ -55,9 +47,9 @@ ALL, HALF, ONE, NONE = (
 )
 
 
-def weigh(clients: list[Posterior], server: Any = None, at: str = "mean") -> Any:
+def weigh(clients: list[Posterior], server: Any = None) -> Any:
     """Return the clients' weights in round 3, of sizes that are to play no part."""
-    scheme = weightings.create("accuracy", {"accuracy-at": at})
+    scheme = weightings.create("accuracy")
     sizes = [10**k for k in range(len(clients))]
     return scheme.weigh(clients, sizes, None, ServerRound(server or FourImages(), 3))
 
@@ -68,27 +60,18 @@ def test_weights_are_shares_of_the_accuracies(gaussian: bool) -> None:
     server = FourImages()
     everyone = [client(*right, gaussian=gaussian) for right in (ALL, HALF, ONE, NONE)]
     np.testing.assert_allclose(weigh(everyone, server), np.array([4, 2, 1, 0]) / 7, rtol=1e-15)
-    assert server.asked == [], "at the mean nothing is drawn"
 
 
 def test_clients_that_are_all_wrong_weigh_the_same() -> None:
     np.testing.assert_allclose(weigh([client(*NONE)] * 3), 1 / 3)
 
 
-@pytest.mark.parametrize("at", ["mean", "draws"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_logits_that_are_not_finite_are_not_right(at: str, value: float) -> None:
+def test_logits_that_are_not_finite_are_not_right(value: float) -> None:
     """Where argmax takes the first number that is none for the greatest."""
     lost = client(*ALL)
     lost.mean[:] = value
-    assert weigh([lost, client(*ONE)], at=at).tolist() == [0.0, 1.0]
-
-
-def test_draws_are_what_the_server_predicts_with_a_posterior() -> None:
-    server = FourImages()
-    weights = weigh([client(*ONE), client(*HALF)], server, "draws")
-    np.testing.assert_allclose(weights, np.array([3, 2]) / 5)
-    assert server.asked == [("weighting", 3)] * 2, "the same draws for all"
+    assert weigh([lost, client(*ONE)]).tolist() == [0.0, 1.0]
 
 
 def test_without_labelled_images_of_the_servers_own_nothing_begins() -> None:

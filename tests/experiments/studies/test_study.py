@@ -65,14 +65,14 @@ def test_plain_values_and_odd_labels_make_names(tmp_path: Path) -> None:
     [axes]
     alpha = [0.5, 5.0]
     clients = [{ label = "10", clients = 10 }]
-    dropout-output = [true]
+    ensemble-average = [true]
     weighting = ["equal"]
     [[rows]]
     label = "MC Dropout (n/a)"
     """
     runs = read_study(write_study(tmp_path, text)).runs
     assert [run.name for run in runs] == [
-        f"mc-dropout-n-a_alpha-{alpha}_clients-10_dropout-output-true_equal"
+        f"mc-dropout-n-a_alpha-{alpha}_clients-10_ensemble-average-true_equal"
         for alpha in ("0.5", "5.0")
     ]
     assert runs[0].labels["row"] == "MC Dropout (n/a)"

@@ -11,7 +11,6 @@ from quadratics import (
     OPTIMUM,
     RATE,
     STEPS,
-    gradient,
     posterior,
     train,
 )
@@ -45,7 +44,6 @@ def federate(
         for k in asked:
             offsets = correction.offsets(clients[k], broadcast, posterior(received))
             after = train(k, received, offsets)
-            full = gradient(k, received)
             trained = Trained(
                 received=posterior(received),
                 sent=posterior(after),
@@ -54,7 +52,6 @@ def federate(
                 steps=STEPS,
                 learning_rate=RATE,
                 trainable=np.ones(1, bool),
-                gradient={"mean": full[:1], "point": full[1:]},
             )
             sent, kept = correction.conclude(clients[k], trained)
             if chance.random() < lost:
@@ -74,12 +71,11 @@ def joined(state: Arrays) -> np.ndarray:
     return np.concatenate([state["control-mean"], state["control-point"]])
 
 
-@pytest.mark.parametrize("option", ["I", "II"])
 @pytest.mark.parametrize(("fraction", "lost"), [(1.0, 0.0), (0.5, 0.0), (0.5, 0.3)])
 def test_it_reaches_the_exact_optimum_with_partial_participation(
-    option: str, fraction: float, lost: float
+    fraction: float, lost: float
 ) -> None:
-    scaffold = corrections.create("scaffold", {"scaffold-option": option})
+    scaffold = corrections.create("scaffold")
     values, server, clients = federate(scaffold, 600, fraction, lost)
     np.testing.assert_allclose(values, OPTIMUM, atol=1e-5)
     np.testing.assert_allclose(
@@ -95,16 +91,15 @@ def test_plain_averaging_does_not() -> None:
     assert np.all(np.abs(values - OPTIMUM) > 0.05)
 
 
-@pytest.mark.parametrize("option", ["I", "II"])
-def test_the_servers_variate_stays_the_mean_of_all_clients(option: str) -> None:
-    scaffold = corrections.create("scaffold", {"scaffold-option": option})
+def test_the_servers_variate_stays_the_mean_of_all_clients() -> None:
+    scaffold = corrections.create("scaffold")
     _, server, clients = federate(scaffold, 23, 0.5, lost=0.3)
     own = [joined(state) for state in clients.values()]
     np.testing.assert_allclose(joined(server), np.mean(own, axis=0), rtol=1e-12, atol=1e-12)
 
 
 def test_two_rounds_by_hand() -> None:
-    """Option II, one step: c_k is then the gradient at the received point, whatever c was."""
+    """One step: c_k is then the gradient at the received point, whatever c was."""
     scaffold = corrections.create("scaffold")
     state = scaffold.begin_client(posterior(np.zeros(2)))
     broadcast = {

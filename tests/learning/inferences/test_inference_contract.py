@@ -27,7 +27,12 @@ def test_without_variance_and_dropout_all_inferences_are_one_function(word, infe
     rng, begun = np.random.default_rng(0), points.initial_posterior(0)
     moved = begun.point + rng.uniform(-0.1, 0.1, begun.point.size).astype(np.float32)
     points.load(Posterior(begun.mean, begun.variance, moved))
-    mean, point = points.read_values(network.manifest)
+    parts = points.manifest.split(moved, gaussian=False)
+    values = {p.name: part.ravel() for p, part in zip(points.manifest, parts, strict=True)}
+    mean, point = (
+        np.concatenate([np.zeros(0, np.float32), *(values[p.name] for p in parameters)])
+        for parameters in (network.manifest.gaussian, network.manifest.point)
+    )
     network.load(Posterior(mean, np.full(mean.size, 1e-12, np.float32), point))
     images = rng.uniform(-1, 1, (3, *SHAPE)).astype(np.float32)
     for training in (True, False):

@@ -4,17 +4,9 @@ import numpy as np
 import pytest
 from small_network import build
 
-from bfl.configuration import resolve
-from bfl.errors import ConfigurationError
-from bfl.learning.inferences import inferences
-from bfl.learning.models import create_architecture
-from bfl.posteriors import Posterior
-
 pytestmark = pytest.mark.usefixtures("tensorflow")
-
-GAUSSIAN = [inference.name for inference in inferences.classes() if inference.gaussian]
 SHAPE = (8, 8, 1)
-GROUPED = {"normalization": "group", "normalization-groups": 4}
+GROUPED = {"normalization": "group"}
 
 
 def resnet8(inference="deterministic", **settings):
@@ -35,40 +27,10 @@ def test_group_normalization_has_scales_and_offsets_alone(inference):
     assert network.manifest.trainable_points.all()
 
 
-@pytest.mark.parametrize("inference", GAUSSIAN)
-@pytest.mark.parametrize("norm", [{}, GROUPED], ids=["batch", "group"])
-def test_scales_and_offsets_are_gaussian_on_demand(norm, inference):
-    from bfl.learning.networks.network import build_predictor
-
-    network = resnet8(inference, **norm, **{"normalization-weights": "gaussian"})
-    points = resnet8(inference, **norm).manifest
-    assert {p.name for p in network.manifest} == {p.name for p in points}
-    assert {p.name for p in network.manifest.point} == {
-        p.name for p in points.point if "moving" in p.name
-    }
-    posterior = network.initial_posterior(3)
-    network.load(posterior)
-    np.testing.assert_array_equal(network.posterior().mean, posterior.mean)
-    images = np.random.default_rng(0).uniform(-1, 1, (4, *SHAPE)).astype(np.float32)
-    # With variances of nearly 0, the drawn network is that of its means.
-    certain = Posterior(posterior.mean, np.full_like(posterior.variance, 1e-12), posterior.point)
-    network.load(certain)
-    predictor = build_predictor(network, create_architecture("resnet8", norm))
-    predictor.load_values(network.manifest, certain.mean, certain.point)
-    key = np.zeros(2, np.int32)
-    expected = predictor.logits(images, key, training=False)
-    np.testing.assert_allclose(network.logits(images, key, training=False), expected, atol=1e-3)
-
-
-def test_gaussian_scales_need_normalisation():
-    with pytest.raises(ConfigurationError, match="normalisation"):
-        resolve({"inference": "flipout", "normalization-weights": "gaussian", "model": "mlp"})
-
-
 def test_each_group_of_channels_of_each_image_is_normalized_by_itself():
     layer = resnet8(**GROUPED).model.get_layer("conv3_1a_norm")
     features = np.random.default_rng(0).normal(2, 3, (5, 4, 4, 32)).astype(np.float32)
-    grouped = features.reshape(5, 4, 4, 4, 8)
+    grouped = features.reshape(5, 4, 4, 8, 4)
     mean = grouped.mean(axis=(1, 2, 4), keepdims=True)
     variance = grouped.var(axis=(1, 2, 4), keepdims=True)
     expected = ((grouped - mean) / np.sqrt(variance + 1e-3)).reshape(features.shape)
@@ -88,10 +50,3 @@ def test_sums_are_float32_where_activations_are_bfloat16():
         one.load(posterior)
         logits.append(one.logits(images, np.zeros(2, np.int32), training=True).numpy())
     np.testing.assert_allclose(logits[0], logits[1], atol=0.1)
-
-
-def test_groups_that_do_not_divide_the_channels_are_refused():
-    with pytest.raises(
-        ConfigurationError, match=r"normalization-groups is 3; allowed: .* 'resnet': 1, 2, 4, 8, 16"
-    ):
-        resolve({"normalization": "group", "normalization-groups": 3})

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from bfl.learning.inferences import inferences
-
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
 FAMILIES = pytest.mark.parametrize("family", ["flipout", "outputs"])
@@ -270,18 +268,3 @@ def test_seeds_outside_of_a_key_are_constant():
     with pytest.raises(RuntimeError), keyed(key(5, 6)):
         raise RuntimeError
     assert next_seed().numpy().tolist() == [0, 0]
-
-
-def test_one_draw_of_scales_and_offsets_serves_a_batch():
-    layer = inferences.create("flipout", {"normalization-weights": "gaussian"}).affine("norm")
-    features = np.random.default_rng(1).normal(size=(3, 2, 2, 4)).astype(np.float32)
-    layer(features)
-    parameters = set_parameters(layer)
-    (scale, scale_deviation), (offset, offset_deviation) = parameters.values()
-    drawn = draw_many(layer, features)
-    variance = np.square(features * scale_deviation) + np.square(offset_deviation)
-    error = np.sqrt(variance / len(drawn))
-    assert (np.abs(drawn.mean(axis=0) - (features * scale + offset)) < 5 * error).all()
-    np.testing.assert_allclose(drawn.var(axis=0), variance, rtol=0.2)
-    drawn_scale = (drawn[:, 0] - drawn[:, 1]) / (features[0] - features[1])
-    np.testing.assert_allclose(drawn_scale[:, 0, 0], drawn_scale[:, 1, 1], rtol=1e-2, atol=1e-2)

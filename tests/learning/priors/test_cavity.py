@@ -165,16 +165,16 @@ def test_correlated_designs_end_at_variational_inference_on_all_data(cyclic: boo
 
 
 def test_a_step_that_would_lose_precision_is_damped_for_all_parameters_alike() -> None:
-    rule = pooling_rules.create("factor-changes", {"damping": 1.0, "least-precision-share": 0.5})
+    rule = pooling_rules.create("factor-changes", {"damping": 1.0})
     previous = Posterior(np.zeros(2), np.array([1.0, 1.0]))
-    # Two clients that each lose 0.6 of the first precision: −1.2 in all; only half may go.
+    # Two clients that each lose 0.6 of the first precision: −1.2 in all; only 0.9 may go.
     update = Posterior(np.array([0.0, 1.0]), np.array([1 / 0.4, 1 / 3.0]))
     pooled = pool(rule, [update, update], np.ones(2), previous=previous)
-    damping = 0.5 / 1.2
+    damping = 0.9 / 1.2
     assert pooled.diagnostics["damping"] == pytest.approx(damping)
     assert pooled.diagnostics["damped-further"] == 1.0
     np.testing.assert_allclose(
-        1 / pooled.posterior.variance, [0.5, 1 + damping * 2 * 2.0], rtol=1e-12
+        1 / pooled.posterior.variance, [0.1, 1 + damping * 2 * 2.0], rtol=1e-12
     )
     gentle = pool(rule, [Posterior(np.zeros(2), np.full(2, 0.9))], [1.0], previous=previous)
     assert gentle.diagnostics["damping"] == 1.0

@@ -196,7 +196,7 @@ def test_what_is_left_of_the_first_hessian_does_not_depend_on_the_steps(rounds):
         ({"strategy": "ivon", "pooling": "conflation"}, "likelihood-examples"),
         ({"strategy": "ivon", "pooling": "weighted-conflation"}, "likelihood-examples"),
         ({"strategy": "ivon", "pooling": "dwc"}, "likelihood-examples"),
-        ({"personalization": "alone", "personal-inference": "ivon"}, "personal-optimizer"),
+        ({"personalization": "alone", "personal-optimizer": "ivon"}, "personal-optimizer"),
     ],
 )
 def test_what_does_not_go_together_is_refused(values, named):

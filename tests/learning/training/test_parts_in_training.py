@@ -4,17 +4,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from one_layer import IMAGES, LABELS, PLAIN, posterior_of, task_of, train, trainer_of
+from one_layer import posterior_of, task_of, train, trainer_of
 from scipy import stats
 
-from bfl.configuration import resolve
-from bfl.errors import ConfigurationError
 from bfl.federation.parts import Arrays
 from bfl.learning.corrections import corrections
 from bfl.learning.objectives import Step, objectives
 from bfl.learning.optimizers import optimizers
 from bfl.learning.priors import NormalPrior, priors
-from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors.divergence import divergence
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
@@ -35,32 +32,6 @@ def test_numbers_have_gaussian_noise() -> None:
     deviations = np.sqrt(np.log1p(np.exp(outputs[:, 1])) + 1e-6)
     each = -stats.norm.logpdf(numbers, outputs[:, 0], deviations)
     np.testing.assert_allclose(step.negative_log_likelihood, each[:4].sum(), rtol=1e-5)
-
-
-def test_balanced_classes_have_the_same_share_of_the_likelihood() -> None:
-    """The mean over classes of their examples' mean loss, with point weights that do not move."""
-    trainer = trainer_of("deterministic", normalized=False)
-    received, examples = posterior_of(trainer.network, 1), np.flatnonzero(LABELS < 2)[:9]
-    kernel, bias = received.point[:12].reshape(4, 3), received.point[12:]
-    logits = (IMAGES[examples].reshape(-1, 4) / 127.5 - 1.0) @ kernel + bias
-    each = -(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))
-    losses, own = each[np.arange(9), LABELS[examples]], LABELS[examples]
-    expected = np.mean([losses[own == label].mean() for label in (0, 1)])
-    found = [
-        train(trainer, task_of(received, examples=examples, learning_rate=0.0, balanced=balanced))
-        for balanced in (True, False)
-    ]
-    assert found[0].negative_log_likelihood == pytest.approx(expected, rel=1e-5)
-    assert found[1].negative_log_likelihood == pytest.approx(losses.mean(), rel=1e-5)
-    assert abs(losses.mean() - expected) > 1e-3
-    # Also where a batch has one example, of which a weight must not cancel.
-    alone = LocalTrainer(trainer.network, 1, trainer.augmentation, optimizers.create("sgd", PLAIN))
-    task = task_of(received, examples=examples, learning_rate=1e-4, epochs=1, balanced=True)
-    moved = (bias - train(alone, task).posterior.point[12:]) / 1e-4 / 9
-    wrong = np.exp(-each) - np.eye(3)[own]
-    np.testing.assert_allclose(moved, (4.5 / np.bincount(own)[own]) @ wrong / 9, atol=2e-3)
-    with pytest.raises(ConfigurationError, match="class-weights"):
-        resolve({"class-weights": "balanced", "example-privacy": "dp-sgd", "model": "mlp"})
 
 
 def test_proximal_term_alone_is_a_geometric_path_to_what_was_received() -> None:
@@ -181,9 +152,9 @@ def test_parts_that_do_nothing_leave_the_bits() -> None:
 # Corrections
 
 
-def scaffold_of(network: Any, option: str) -> tuple[Any, Arrays, Arrays]:
+def scaffold_of(network: Any) -> tuple[Any, Arrays, Arrays]:
     """Return the correction, with a state and a broadcast as later rounds have them."""
-    correction = corrections.create("scaffold", {"scaffold-option": option})
+    correction = corrections.create("scaffold")
     rng = np.random.default_rng(5)
     trainable = network.manifest.trainable_points
     sizes = {"mean": np.ones(network.manifest.gaussian_size), "point": trainable.astype(float)}
@@ -193,7 +164,7 @@ def scaffold_of(network: Any, option: str) -> tuple[Any, Arrays, Arrays]:
 
 
 def test_control_variates_are_the_mean_gradient_of_the_path() -> None:
-    """Option II, whose path is along gradients and offsets, on an objective whose path is known.
+    """Along gradients and offsets, on an objective whose path is known.
 
     The proximal term has the gradient µ (w − w₀) by points and µ (m − m₀) / (N σ₀²) by means; the
     offsets drive the client away. Weight decay is a part of the gradient.
@@ -201,7 +172,7 @@ def test_control_variates_are_the_mean_gradient_of_the_path() -> None:
     mu, rate, decay = 4.0, 0.05, 0.1
     optimizer = optimizers.create("sgd", {"momentum": 0.0, "weight-decay": decay})
     terms = (objectives.create("proximal", {"proximal-mu": mu}),)
-    correction, state, broadcast = scaffold_of(trainer_of("flipout").network, "II")
+    correction, state, broadcast = scaffold_of(trainer_of("flipout").network)
     trainer = trainer_of("flipout", optimizer, objective=terms, correction=correction)
     received = posterior_of(trainer.network, 1)
     offsets = correction.offsets(state, broadcast, received)
@@ -226,50 +197,9 @@ def test_control_variates_are_the_mean_gradient_of_the_path() -> None:
         assert sent[f"control-change-{name}"].dtype == np.float32
 
 
-def test_gradient_over_all_examples_is_that_of_the_mean_over_them() -> None:
-    decay = 0.1
-    correction = corrections.create("scaffold", {"scaffold-option": "I"})
-    optimizer = optimizers.create("sgd", {"momentum": 0.0, "weight-decay": decay})
-    trainer = trainer_of("deterministic", optimizer, normalized=False, correction=correction)
-    received = posterior_of(trainer.network, 1)
-    zeros = {"mean": np.zeros(0, np.float32), "point": np.zeros(received.point.size, np.float32)}
-    examples = np.arange(3, 40)  # the last batch is filled up
-    task = task_of(received, offsets=zeros, examples=examples)
-    gradient = train(trainer, task).gradient
-    assert gradient["mean"].shape == (0,)
-    features = IMAGES[examples].reshape(37, 4) / 127.5 - 1.0
-
-    def objective(point: np.ndarray) -> float:
-        kernel, bias = point[:12].reshape(4, 3), point[12:]
-        logits = features @ kernel + bias
-        logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-        loss = -logs[np.arange(37), LABELS[examples]].mean()
-        return float(loss + 0.5 * decay * np.sum(point**2))
-
-    point = received.point.astype(np.float64)
-    assert [p.name for p in trainer.network.manifest.point] == ["logits/kernel", "logits/bias"]
-    by_differences = [
-        (objective(point + step) - objective(point - step)) / 2e-5 for step in 1e-5 * np.eye(15)
-    ]
-    np.testing.assert_allclose(gradient["point"], by_differences, rtol=1e-4, atol=1e-6)
-
-
-def test_the_pass_for_the_gradient_changes_nothing_else() -> None:
-    results = []
-    for option in ("I", "II"):
-        correction, state, broadcast = scaffold_of(trainer_of("flipout").network, option)
-        trainer = trainer_of("flipout", correction=correction)
-        received = posterior_of(trainer.network, 1)
-        offsets = correction.offsets(state, broadcast, received)
-        results.append(train(trainer, task_of(received, offsets=offsets)))
-    assert results[0].posterior.digest() == results[1].posterior.digest()
-    assert results[0].gradient
-    assert not results[1].gradient
-
-
 def test_one_trace_serves_all_tasks_of_all_parts() -> None:
     terms = (objectives.create("elbo"), objectives.create("proximal", {"proximal-mu": 1.0}))
-    correction, state, broadcast = scaffold_of(trainer_of("flipout").network, "I")
+    correction, state, broadcast = scaffold_of(trainer_of("flipout").network)
     trainer = trainer_of("flipout", objective=terms, correction=correction)
     gaussians = [posterior_of(trainer.network, seed) for seed in range(4)]
     cavity = priors.create("cavity")
@@ -286,4 +216,4 @@ def test_one_trace_serves_all_tasks_of_all_parts() -> None:
             )
             digests.add(train(trainer, task).posterior.digest())
     assert len(digests) == 8
-    assert trainer.traces == 2  # the steps, and the pass for the gradient
+    assert trainer.traces == 1
