@@ -152,7 +152,6 @@ def study(
     path: str | os.PathLike[str],
     *,
     only: Sequence[str] = (),
-    scale: str = "",
     output: str | os.PathLike[str] = OUTPUT,
     results: Sequence[str | os.PathLike[str]] = (),
     plugins: str = "",
@@ -163,7 +162,6 @@ def study(
         path: The study's folder, its TOML file, or the name of one of bfl's, such as
             "fischer2024/table2.toml".
         only: The runs whose name contains or matches one of these; none: all.
-        scale: The reduction, for a file.
         output: The folder that has the study's folder, for a file.
         results: Folders of further results; by default that of the study's checkout.
         plugins: The plugins that the study is from, which may run their code here, as in the key
@@ -175,6 +173,4 @@ def study(
     """
     load_plugins(plugins)
     places = [Path(place) for place in results]
-    return study_table(
-        open_study(Path(path), output=Path(output), scale=scale, only=only, results=places)
-    )
+    return study_table(open_study(Path(path), output=Path(output), only=only, results=places))

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import shlex
-from itertools import chain
 from pathlib import Path
 
 from bfl.commands.terminal import add_run_config_to, check_suffix, path_argument, write_output
 from bfl.configuration.sources import read_run_config
-from bfl.errors import ConfigurationError, DataError, unknown_name
+from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.report import run_report
 from bfl.experiments.results.run_folder import REPORT, RunFolder
-from bfl.experiments.run.simulation import BACKENDS, read_backend_config
+from bfl.experiments.run.simulation import read_backend_config
 from bfl.experiments.studies.claims import study_report, with_claims
 from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.results import OUTPUT, STUDY_TOML, OpenedStudy, StudyFolder, open_study
 from bfl.experiments.studies.runner import MACHINE_KEYS, make_study
-from bfl.experiments.studies.study import REDUCIBLE
 from bfl.experiments.studies.table import study_table
 
 
@@ -32,8 +29,8 @@ def add_to(study: argparse.ArgumentParser) -> None:
     )
     study.add_argument(
         "--backend",
+        choices=("ray", "serial"),
         default="ray",
-        metavar="{ray,serial}",
         help="ray: Flower's engine; serial: without Ray; of each run",
     )
     study.add_argument(
@@ -50,27 +47,17 @@ def add_to(study: argparse.ArgumentParser) -> None:
         action="store_true",
         help="make runs with code of a checkout that has changes, though nobody can repeat them",
     )
-    study.add_argument(
-        "--verbose", action="store_true", help="show the runs' output instead of logging it"
-    )
     study.set_defaults(run=run_study)
 
 
 def add_place_to(options: argparse.ArgumentParser) -> None:
-    """Add the options of a study's folder, scale, runs and further results."""
+    """Add the options of a study's folder, runs and further results."""
     options.add_argument(
         "--output",
         type=path_argument,
         default=Path(OUTPUT),
         metavar="DIR",
         help=f"the parent of the study's folder (default: {OUTPUT})",
-    )
-    options.add_argument(
-        "--scale",
-        default="",
-        metavar="NAME=AMOUNT,...",
-        help="a reduction, such as rounds=0.05,train-examples=0.2,seeds=1: below 1 a share, from 1 "
-        f"a number, which can be greater for seeds; names: {', '.join(REDUCIBLE)}",
     )
     options.add_argument(
         "--only",
@@ -92,17 +79,13 @@ def add_place_to(options: argparse.ArgumentParser) -> None:
 
 def opened(path: Path, given: argparse.Namespace) -> OpenedStudy:
     """Return the study of a path and the options of ``add_place_to``."""
-    return open_study(
-        path, output=given.output, scale=given.scale, only=given.only, results=given.results
-    )
+    return open_study(path, output=given.output, only=given.only, results=given.results)
 
 
 def run_study(given: argparse.Namespace) -> None:
     """Make the missing runs of a study."""
     if given.file.is_dir():
         raise ConfigurationError(f"{given.file} is a folder; allowed: a study's TOML file")
-    if given.backend not in BACKENDS:
-        raise ConfigurationError(unknown_name("--backend", given.backend, BACKENDS))
     read_backend_config(given.backend_config)
     study = opened(given.file, given)
     if describe_environment()["git-changed"] and not (given.dry_run or given.uncommitted):
@@ -110,16 +93,11 @@ def run_study(given: argparse.Namespace) -> None:
             "the checkout of bfl has changes that are not committed, so nobody could repeat the "
             "study's runs: commit them, or give --uncommitted"
         )
-    output = [] if given.output == Path(OUTPUT) else ["--output", given.output]
-    scale = ["--scale", given.scale] if given.scale else []
-    results = chain.from_iterable(("--results", place) for place in given.results)
     make_study(
         study,
         read_run_config(given.run_config),
         backend=("--backend", given.backend, "--backend-config", given.backend_config),
         dry_run=given.dry_run,
-        verbose=given.verbose,
-        table=shlex.join(map(str, ("bfl", "table", given.file, *output, *scale, *results))),
     )
 
 
@@ -192,7 +170,7 @@ def _is_study(path: Path) -> bool:
 
 def _run_folder(given: argparse.Namespace) -> RunFolder:
     folder = RunFolder.at(given.folder)
-    for name, default in {"output": Path(OUTPUT), "scale": "", "only": [], "results": []}.items():
+    for name, default in {"output": Path(OUTPUT), "only": [], "results": []}.items():
         if getattr(given, name) != default:
             raise ConfigurationError(f"--{name} is for studies; {given.folder} is a run")
     return folder

@@ -15,6 +15,7 @@ _WRONG_TYPE = {
     "bool_type": "true or false",
     "string_type": 'a string in "quotes"',
     "finite_number": "a finite number",
+    "extra_forbidden": "no key of this name",
 }
 _LIMITS = (("ge", "at least"), ("gt", "greater than"), ("le", "at most"), ("lt", "less than"))
 

@@ -236,9 +236,9 @@ def _in_words(
     return f"{', '.join(shared)}: {what}" if shared else what
 
 
-def claims_as_text(table: pd.DataFrame, decimals: Mapping[str, int] | None = None) -> pd.DataFrame:
-    """Return a result of ``claims`` as text, with the decimals of each heading or three digits."""
-    shown, digits = table.copy(), [(decimals or {}).get(metric) for metric in table.metric]
+def claims_as_text(table: pd.DataFrame, decimals: Mapping[str, int]) -> pd.DataFrame:
+    """Return a result of ``claims`` as text, with the decimals of each heading."""
+    shown, digits = table.copy(), [decimals[metric] for metric in table.metric]
     for name in ("published", "ours", "low", "high"):
         numbers = zip(table[name], digits, strict=True)
         texts = [number_as_text(value, number, sign="+") for value, number in numbers]
@@ -324,7 +324,7 @@ def study_report(opened: OpenedStudy) -> str:
     sections = []
     tested = claims({study.name: table})
     if len(tested):
-        rows = claims_as_text(tested).drop(columns="study")
+        rows = claims_as_text(tested, decimals_of(table)).drop(columns="study")
         caption = (
             "Difference of each claim's two lines, better − worse, in the column's unit, ours with "
             "its interval over the seeds, and the published one; above 0 is as claimed where "
@@ -338,7 +338,7 @@ def study_report(opened: OpenedStudy) -> str:
     figures = [
         Drawn(name, svg(figure, name), caption) for name, figure, caption in drawings(opened)
     ]
-    lines = Table.of("", as_text(table, three_digits=True).to_dict("records"))
+    lines = Table.of("", as_text(table).to_dict("records"))
     sections += [
         Section("Table", list(table.notes), tables=[lines]),
         Section("Figures", figures=figures),

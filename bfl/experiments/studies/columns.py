@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import pydantic
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo
 
 from bfl.aggregation.precision_spread import DISTANCE, SPREAD
 from bfl.closing.closed import CONFIDENCE, OF_CLOSING, UNFAMILIAR_SHARE
-from bfl.errors import nearest, unknown_name
+from bfl.errors import unknown_name
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE, names_of_members, of_a_posterior
 from bfl.evaluation.metrics import ExampleMetric, higher_is_better, metric_names, metrics
 from bfl.evaluation.regression import CURVES, ERROR, RANKED_BY
@@ -27,7 +27,6 @@ from bfl.experiments.results.clients import (
 from bfl.experiments.results.monitoring import VALIDATION
 from bfl.experiments.results.summary import BEFORE_CLOSING, OF_FOREIGN, RANDOM
 from bfl.federation.privacy import EPSILON, EXAMPLE_EPSILON
-from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 from bfl.registry import STRICT
 
 if TYPE_CHECKING:
@@ -52,7 +51,6 @@ class Column(BaseModel):
         metric: Its name in the runs' ``metrics.json``, or another name of ``docs/studies.md``.
         scale: Factor of a run's number: 100 for percent.
         published: The published table's column; empty: none.
-        published_spread_scale: Factor from the published spread's unit to the value's.
     """
 
     model_config = STRICT
@@ -63,21 +61,17 @@ class Column(BaseModel):
     decimals: int = Field(3, ge=0, le=12)
     published: str = ""
     published_spread: str = ""
-    published_spread_scale: float = Field(1.0, gt=0.0)
 
     @pydantic.field_validator("metric")
     @classmethod
     def _is_known(cls, metric: str, info: ValidationInfo) -> str:
         known = numbers_of_a_run()
         forms = (rounds_to, at_round, number_of_a_client, _OF_FOREIGN.fullmatch)
-        if metric in known or any(form(metric) for form in forms) or not _are_checked(info):
+        are_checked = (info.context or {}).get(CHECKED, True)
+        if metric in known or any(form(metric) for form in forms) or not are_checked:
             return metric
-        initials = {"".join(word[0] for word in name.split("-") if word): name for name in known}
-        guess = initials.get(metric.lower()) or nearest(metric, known)
-        hint = f"'{guess}' (did you mean that?), or " if guess else ""
         raise ValueError(
-            f"{hint}a number of metrics.json, as docs/glossary.md has; or rounds-to-METRIC-VALUE, "
-            "METRIC-at-round-N, client-K-NAME, or ood-SOURCE-UNCERTAINTY-auroc, -aupr or -fpr95"
+            f"a number of a run, or one of docs/studies.md; {unknown_name('it', metric, known)}"
         )
 
     @property
@@ -115,17 +109,13 @@ def default_columns(base: Mapping[str, Any]) -> list[Column]:
     return [first, Column(metric="negative-log-likelihood", title="NLL")]
 
 
-def _are_checked(info: ValidationInfo) -> bool:
-    return bool((info.context or {}).get(CHECKED, True))
-
-
 # Names of numbers --------------------------------------------------------------------------------
 
 
 def numbers_of_a_run() -> tuple[str, ...]:
     """Return the names of all numbers that a run may have."""
     retained = [m.name for m in metrics.classes() if issubclass(m, ExampleMetric) and m.retention]
-    ranking = _ranking()
+    ranking = [uncertainty.name for uncertainty in uncertainties.classes() if uncertainty.retention]
     of_predictions = (
         *metric_names(),
         *(f"mean-{name}" for name in (*uncertainties.names(), RANKED_BY)),
@@ -135,7 +125,7 @@ def numbers_of_a_run() -> tuple[str, ...]:
     )
     return (
         *of_predictions,
-        *("degree-of-spread", EPSILON, EXAMPLE_EPSILON, FRACTION_AT_FLOOR),
+        *("degree-of-spread", EPSILON, EXAMPLE_EPSILON),
         *(f"{BEST}{name}" for name in _directed()),
         *(f"{MEAN}{name}" for name in OF_POOLING),
         *names_of_means(),
@@ -150,11 +140,7 @@ def numbers_of_rounds() -> tuple[str, ...]:
     """Return the names of the numbers that results keep for each evaluated round."""
     of_ensembles = (f"{ENSEMBLE}{name}" for name in metrics.names())
     of_validation = (f"{VALIDATION}{name}" for name in metric_names())
-    return (*metric_names(), *of_ensembles, *of_validation, *OF_POOLING, FRACTION_AT_FLOOR)
-
-
-def _ranking() -> list[str]:
-    return [uncertainty.name for uncertainty in uncertainties.classes() if uncertainty.retention]
+    return (*metric_names(), *of_ensembles, *of_validation, *OF_POOLING)
 
 
 def _directed() -> list[str]:
@@ -224,46 +210,20 @@ def numbers_of_curves(name: str, curves: pd.DataFrame) -> pd.Series[float]:
 
 # Figures -----------------------------------------------------------------------------------------
 
-
-class Kind(NamedTuple):
-    """A kind of figure: what it shows, the defaults of its own keys, and the names that these take.
-
-    References:
-        Learning curves: Fischer et al. (2024), Figs. 3, 5, 8 and 9; Chen and Chao (2021), Fig. 3,
-        with the ensemble. Retention curves: Fischer et al. (2024), Figs. 2, 4, 6 and 7; Filos et
-        al. (2019). Numbers: Cleveland (1984), "Graphical methods for data presentation", on dot
-        charts. Clients' numbers: Yang et al. (2023), Tables 2 and 3.
-    """
-
-    summary: str
-    defaults: Mapping[str, Any]
-    names: Callable[[], Sequence[str]]
-
-
 KINDS = {
-    "client-numbers": Kind(
-        "A number of each client, as mean and spread over the seeds, and a line at the clients' "
-        "mean",
-        {"metric": "global-accuracy"},
-        lambda: [name.removeprefix(CLIENTS) for name in names_of_means()],
-    ),
-    "learning-curves": Kind(
-        "A metric on the test data after each evaluated round, by row, in a panel for each "
-        "partition",
-        {"metric": "accuracy", "ensemble": False},
-        metric_names,
-    ),
-    "numbers": Kind(
-        "Means of one or several numbers, with their spread and each seed's value",
-        {"metrics": ["accuracy"]},
-        numbers_of_a_run,
-    ),
-    "retention-curves": Kind(
-        "Accuracy against the share of the test data that is retained, by row",
-        {"by": ["predictive-entropy", "aleatoric", "epistemic"]},
-        _ranking,
-    ),
+    "learning-curves": "Accuracy, or error, after each evaluated round, by row",
+    "retention-curves": "Accuracy against the share of the test data that is retained, by row",
+    "numbers": "Means of one or several numbers, with their spread and each seed's value",
+    "client-numbers": "A number of each client, as mean and spread over the seeds",
 }
+"""Kinds of figures, with what they show.
+
+References:
+    Learning curves: Fischer et al. (2024), Figs. 3, 5, 8 and 9; Chen and Chao (2021), Fig. 3, with
+    the ensemble. Retention curves: Fischer et al. (2024), Figs. 2, 4, 6 and 7; Filos et al. (2019).
+    Numbers: Cleveland (1984), "Graphical methods for data presentation", on dot charts. Clients'
+    numbers: Yang et al. (2023), Tables 2 and 3.
+"""
 
 
 def _each(given: Any) -> Any:
@@ -278,40 +238,24 @@ class Figure(BaseModel):
 
     Attributes:
         rows: Allowed labels by column: a row that matches one of them is shown; empty: all rows.
-        metric: Of learning curves, and clients' numbers.
-        ensemble: Whether a thin line shows the metric of the ensemble besides the posterior's.
+        metric: Of clients' numbers.
+        metrics: Of numbers.
         by: The uncertainties of retention curves, a line of panels each.
+        ensemble: Whether learning curves have a thin line for the ensemble besides the posterior's.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = STRICT
 
     name: Annotated[
         str, AfterValidator(lambda name: re.sub(r"[^a-z0-9.+]+", "-", name.lower()).strip("-."))
     ]
-    kind: Literal["client-numbers", "learning-curves", "numbers", "retention-curves"]
+    kind: Literal["learning-curves", "retention-curves", "numbers", "client-numbers"]
     title: str = ""
     rows: Annotated[list[dict[str, Labels]], BeforeValidator(_each)] = Field(default_factory=list)
-    metric: str = ""
-    metrics: list[str] = Field(default_factory=list, max_length=6)
-    by: list[str] = Field(default_factory=list)
+    metric: str = "global-accuracy"
+    metrics: list[str] = Field(["accuracy"], min_length=1, max_length=6)
+    by: list[str] = Field(["predictive-entropy", "aleatoric", "epistemic"], min_length=1)
     ensemble: bool = False
-
-    @pydantic.model_validator(mode="before")
-    @classmethod
-    def _with_defaults(cls, given: Any) -> Any:
-        kind = KINDS.get(str(given.get("kind"))) if isinstance(given, Mapping) else None
-        return {**kind.defaults, **given} if kind else given
-
-    @pydantic.model_validator(mode="after")
-    def _fits_its_kind(self, info: ValidationInfo) -> Self:
-        kind, names = KINDS[self.kind], [*self.metrics, *self.by]
-        general = {"name", "kind", "title", "rows"}
-        if foreign := self.model_fields_set - general - kind.defaults.keys():
-            raise ValueError(f"{', '.join(kind.defaults)} for {self.kind}, not {foreign.pop()}")
-        for name in [self.metric] if "metric" in kind.defaults else names or [""]:
-            if not name or (_are_checked(info) and name not in kind.names()):
-                raise ValueError(unknown_name("name of a number", name, kind.names()))
-        return self
 
     def shows(self, labels: Mapping[str, str]) -> bool:
         """Return whether the figure shows a row with these labels."""
@@ -323,10 +267,8 @@ class Figure(BaseModel):
 
 def default_figures(base: Mapping[str, Any]) -> list[Figure]:
     """Return a figure of each kind; for regression, of its error."""
-    if base.get("task") == "regression":
-        return [
-            Figure(name="learning-curves", kind="learning-curves", metric=ERROR),
-            Figure(name="numbers", kind="numbers", metrics=[ERROR]),
-            Figure(name="client-numbers", kind="client-numbers", metric=f"global-{ERROR}"),
-        ]
-    return [Figure.model_validate({"name": kind, "kind": kind}) for kind in KINDS]
+    kinds = [Figure.model_validate({"name": kind, "kind": kind}) for kind in KINDS]
+    if base.get("task") != "regression":
+        return kinds
+    changed = {"metric": f"global-{ERROR}", "metrics": [ERROR]}
+    return [kind.model_copy(update=changed) for kind in kinds]

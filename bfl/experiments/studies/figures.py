@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,15 +15,8 @@ import numpy.typing as npt
 
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE
 from bfl.evaluation.regression import ERROR
-from bfl.experiments.results.clients import CLIENTS
 from bfl.experiments.results.figures import style
-from bfl.experiments.studies.columns import (
-    KINDS,
-    Column,
-    Figure,
-    default_figures,
-    retained_at,
-)
+from bfl.experiments.studies.columns import KINDS, Figure, default_figures, retained_at
 from bfl.experiments.studies.results import PERCENTS, OpenedStudy
 from bfl.experiments.studies.study import Choice, Run
 from bfl.experiments.studies.table import mean_and_spread
@@ -35,14 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
 MARKERS = ("o", "s", "D", "^", "v", "P")  # markers of different numbers in one panel
-
-UNITS = {
-    "accuracy": "%",
-    "negative-log-likelihood": "nats",
-    ERROR: "the target's unit",
-    "continuous-ranked-probability-score": "the target's unit",
-}
-"""Units of numbers whose names end so."""
 
 
 @dataclass(frozen=True)
@@ -71,25 +55,15 @@ class Overlay:
         done = self.opened.results.frame.index
         return [run for run in self.opened.runs if run.cell.key in lines and run.name in done]
 
-    @cached_property
-    def seeds(self) -> list[str]:
-        """The seeds of the drawn runs."""
-        return list(dict.fromkeys(str(run.values.get("seed", 0)) for run in self.drawn))
-
     def runs(self, row: Choice, panel: Choice) -> list[str]:
         """Return the names of a row's finished runs in a panel."""
         line = Choice.of((row, panel)).key
         return [run.name for run in self.drawn if run.cell.key == line]
 
     def row_name(self, row: Choice) -> str:
-        """Return a row's name in the legend: the labels that differ, and seeds if it lacks some."""
+        """Return a row's name in the legend: the labels that differ."""
         differing = [c for c in row.labels if len({other.labels[c] for other in self.rows}) > 1]
-        name = style.drawable(" · ".join(row.labels[column] for column in differing))
-        counts = sorted({len(found) for panel in self.panels if (found := self.runs(row, panel))})
-        if all(count == len(self.seeds) for count in counts):
-            return name
-        fewer = f"{' or '.join(map(str, counts))} of {len(self.seeds)} seeds"
-        return f"{name} ({fewer})" if name else fewer
+        return style.drawable(" · ".join(row.labels[column] for column in differing))
 
     def lines(self) -> list[tuple[Choice, dict[str, Any]]]:
         """Return the rows, each with the style of its line."""
@@ -115,21 +89,10 @@ class Overlay:
         high = np.minimum(high, 1.0) if share else high
         axes.fill_between(known.index, low, high, color=look["color"], alpha=0.18, linewidth=0.0)
 
-    def spread_in_words(self) -> str:
-        """Return what bands and bars are; empty if each line is of one run."""
-        several = any(n > 1 for n in Counter(run.cell.key for run in self.drawn).values())
-        return f"± {self.opened.study.spread.replace('-', ' ')} over the seeds" if several else ""
-
-    def grid(self, lines: int, columns: int) -> tuple[MatplotlibFigure, npt.NDArray[Any]]:
-        """Return a figure and its axes, an array (lines, columns), that share their abscissa."""
-        # With room for the titles and the legend.
-        figure = style.new_figure(max(6.0, 1.0 + 2.6 * columns), max(4.5, 1.1 + 2.3 * lines))
-        return figure, figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
-
     def panel_grid(self, a_line: int = 4) -> tuple[MatplotlibFigure, npt.NDArray[Any]]:
         """Return a figure and its axes, an array with a panel for each of ``panels``."""
         columns = min(a_line, len(self.panels))
-        figure, grid = self.grid(-(-len(self.panels) // columns), columns)
+        figure, grid = _grid(-(-len(self.panels) // columns), columns)
         for axes in grid.flat[len(self.panels) :]:
             axes.set_axis_off()
         for axes, panel in zip(grid.flat, self.panels, strict=False):
@@ -137,7 +100,7 @@ class Overlay:
         return figure, grid
 
     def finish(self, figure: MatplotlibFigure) -> None:
-        """Add the title, with what all runs share, and one legend for all panels."""
+        """Add the title, and one legend for all panels."""
         handles: dict[str, Any] = {}
         for axes in figure.axes:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -150,26 +113,20 @@ class Overlay:
             figure.legend(
                 handles.values(), handles.keys(), loc="outside lower center", ncols=columns
             )
-        study, first = self.opened.study, self.drawn[0].values
-        shared = {
-            key: first[key]
-            for key in ("dataset", "model", "inference", "clients")
-            if first.get(key) and all(run.values.get(key) == first[key] for run in self.drawn)
-        }
-        of_seeds = f"seed{'s' if len(self.seeds) > 1 else ''} {', '.join(self.seeds)}"
-        common = " · ".join(filter(None, (style.run_title(shared), of_seeds)))
-        title = (self.figure.title or study.title, common, study.scale_in_words)
-        lines = filter(None, (*title, self.spread_in_words()))
-        figure.suptitle(style.wrapped("\n".join(lines), width))
+        seeds = dict.fromkeys(str(run.values.get("seed", 0)) for run in self.drawn)
+        title = (self.figure.title or self.opened.study.title, f"seeds {', '.join(seeds)}")
+        figure.suptitle(style.wrapped("\n".join((*title, self.spread_in_words())), width))
 
-    def caption(self, names: Sequence[str]) -> str:
-        """Return the caption: a sentence with the units and better sides of what is drawn."""
-        words = {True: ", higher is better", False: ", lower is better", None: ""}
-        parts = [": ".join(filter(None, (self.figure.title, KINDS[self.figure.kind].summary)))]
-        for name in names:
-            unit = next((f" in {unit}" for end, unit in UNITS.items() if name.endswith(end)), "")
-            parts.append(f"{name}{unit}{words[Column(metric=name).higher_is_better]}")
-        return f"{'; '.join(filter(None, (*parts, self.spread_in_words())))}."
+    def spread_in_words(self) -> str:
+        """Return what bands and bars are."""
+        return f"± {self.opened.study.spread.replace('-', ' ')} over the seeds"
+
+
+def _grid(lines: int, columns: int) -> tuple[MatplotlibFigure, npt.NDArray[Any]]:
+    """Return a figure and its axes, an array (lines, columns), that share their abscissa."""
+    # With room for the titles and the legend.
+    figure = style.new_figure(max(6.0, 1.0 + 2.6 * columns), max(4.5, 1.1 + 2.3 * lines))
+    return figure, figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
 
 
 def draw_study(opened: OpenedStudy) -> list[Path]:
@@ -193,21 +150,20 @@ def drawings(opened: OpenedStudy) -> Iterator[tuple[str, MatplotlibFigure, str]]
                 "numbers": _numbers,
                 "client-numbers": _client_numbers,
             }[spec.kind]
-            figure, names = draw(overlay, spec)
+            figure = draw(overlay, spec)
             if figure is not None:
                 overlay.finish(figure)
-                yield spec.name, figure, overlay.caption(names)
+                caption = ": ".join(filter(None, (spec.title, KINDS[spec.kind])))
+                yield spec.name, figure, f"{caption}; {overlay.spread_in_words()}."
 
 
-Drawn = tuple["MatplotlibFigure | None", Sequence[str]]  # of these numbers, if a run has them
-
-
-def _learning_curves(overlay: Overlay, spec: Figure) -> Drawn:
-    names = [spec.metric, *([f"{ENSEMBLE}{spec.metric}"] if spec.ensemble else [])]
+def _learning_curves(overlay: Overlay, spec: Figure) -> MatplotlibFigure | None:
+    shares = overlay.opened.study.base.get("task") != "regression"
+    metric = "accuracy" if shares else ERROR
+    names = [metric, *([f"{ENSEMBLE}{metric}"] if spec.ensemble else [])]
     curves = {name: overlay.opened.results.curve(name) for name in names}
     if not any(run.name in curve for run in overlay.drawn for curve in curves.values()):
-        return None, names
-    shares = spec.metric == "accuracy"
+        return None
     figure, grid = overlay.panel_grid()
     for number, (axes, panel) in enumerate(zip(grid.flat, overlay.panels, strict=False)):
         for row, look in overlay.lines():
@@ -215,19 +171,18 @@ def _learning_curves(overlay: Overlay, spec: Figure) -> Drawn:
             label = f"{look['label']}, ensemble".removeprefix(", ")
             thin = {**look, "linewidth": 0.7, "label": label}
             for name, curve in curves.items():
-                line = look if name == spec.metric else thin
-                overlay.draw_curves(axes, runs, curve, shares, **line)
+                overlay.draw_curves(axes, runs, curve, shares, **look if name == metric else thin)
         axes.set_xlabel("round")
         # Typical values of evaluate-every.
         style.whole_numbers(axes.xaxis, nbins=6, steps=[1, 2, 5, 10])
         if shares:
             style.percent_axis(axes.yaxis)
         if number % grid.shape[1] == 0:
-            axes.set_ylabel("accuracy (%)" if shares else spec.metric)
-    return figure, names
+            axes.set_ylabel("accuracy (%)" if shares else metric)
+    return figure
 
 
-def _retention_curves(overlay: Overlay, spec: Figure) -> Drawn:
+def _retention_curves(overlay: Overlay, spec: Figure) -> MatplotlibFigure | None:
     import pandas as pd
 
     results = overlay.opened.results
@@ -238,8 +193,8 @@ def _retention_curves(overlay: Overlay, spec: Figure) -> Drawn:
         for by in spec.by
     }
     if not all(any(run.name in curves for run in overlay.drawn) for curves in named.values()):
-        return None, ["accuracy"]
-    figure, grid = overlay.grid(len(spec.by), len(overlay.panels))
+        return None
+    figure, grid = _grid(len(spec.by), len(overlay.panels))
     for (by, curves), line in zip(named.items(), grid, strict=True):
         for panel, axes in zip(overlay.panels, line, strict=True):
             for row, look in overlay.lines():
@@ -250,15 +205,15 @@ def _retention_curves(overlay: Overlay, spec: Figure) -> Drawn:
     for panel, top, bottom in zip(overlay.panels, grid[0], grid[-1], strict=True):
         top.set_title(style.drawable(" · ".join(panel.labels.values())))
         bottom.set_xlabel("data retained (%)")
-    return figure, ["accuracy"]
+    return figure
 
 
-def _numbers(overlay: Overlay, spec: Figure) -> Drawn:
+def _numbers(overlay: Overlay, spec: Figure) -> MatplotlibFigure | None:
     found = {metric: overlay.opened.results.numbers(metric) for metric in spec.metrics}
     if not any(run.name in numbers for numbers in found.values() for run in overlay.drawn):
-        return None, spec.metrics
+        return None
     figure, grid = overlay.panel_grid()
-    figure.set_figheight(max(2.6, 1.4 + 0.6 + 0.28 * len(overlay.rows) * grid.shape[0]))
+    figure.set_figheight(max(2.6, 2.0 + 0.28 * len(overlay.rows) * grid.shape[0]))
     shares = all(metric.endswith("accuracy") for metric in spec.metrics)
     offsets = np.linspace(-0.2, 0.2, len(spec.metrics)) if len(spec.metrics) > 1 else [0.0]
     for axes, panel in zip(grid.flat, overlay.panels, strict=False):
@@ -278,16 +233,15 @@ def _numbers(overlay: Overlay, spec: Figure) -> Drawn:
         axes.set_xlabel(f"{what} (%)" if shares else what)
         axes.set_yticks(range(len(overlay.rows)), [overlay.row_name(r) for r in overlay.rows])
         axes.set_ylim(len(overlay.rows) - 0.5, -0.5)
-    return figure, spec.metrics
+    return figure
 
 
-def _client_numbers(overlay: Overlay, spec: Figure) -> Drawn:
-    names = [f"{CLIENTS}{spec.metric}"]
+def _client_numbers(overlay: Overlay, spec: Figure) -> MatplotlibFigure | None:
     curves = overlay.opened.results.curves
     clients = curves.metric.str.extract(rf"^client-(\d+)-{re.escape(spec.metric)}$")[0]
     found = curves[clients.notna()].assign(client=clients)
     if not found.run.isin([run.name for run in overlay.drawn]).any():
-        return None, names
+        return None
     values = found.pivot(index="client", columns="run", values="value")
     figure, grid = overlay.panel_grid(2)  # ten clients with several rows need wide panels
     figure.set_figwidth(max(figure.get_figwidth(), 1.0 + 4.2 * grid.shape[1]))
@@ -298,16 +252,14 @@ def _client_numbers(overlay: Overlay, spec: Figure) -> Drawn:
             of_runs = values[[run for run in overlay.runs(row, panel) if run in values]]
             of_runs = of_runs.dropna(how="all")
             if not of_runs.size:
-                axes.plot([], [], linestyle="none", label=f"{label}: no such number")
                 continue
             spread = overlay.opened.study.spread
             of_clients = [mean_and_spread(s[~np.isnan(s)], spread) for s in of_runs.to_numpy()]
             means, errors = np.array(of_clients, np.float64).T
             offset = 0.6 * ((place + 0.5) / len(overlay.rows) - 0.5)
-            marker = MARKERS[place % len(MARKERS)]
             at = of_runs.index.to_numpy(np.float64) + offset
-            dots: dict[str, Any] = {"fmt": marker, "markersize": 3.0, "color": look["color"]}
-            axes.errorbar(at, means, yerr=errors, label=label, **dots)
+            dots: dict[str, Any] = {"markersize": 3.0, "color": look["color"], "label": label}
+            axes.errorbar(at, means, yerr=errors, fmt=MARKERS[place % len(MARKERS)], **dots)
             axes.axhline(means.mean(), **look, linewidth=0.7)
         axes.set_xlabel("client")
         style.whole_numbers(axes.xaxis)
@@ -315,4 +267,4 @@ def _client_numbers(overlay: Overlay, spec: Figure) -> Drawn:
             style.percent_axis(axes.yaxis)
         if number % grid.shape[1] == 0:
             axes.set_ylabel(f"{what} (%)" if shares else what)
-    return figure, names
+    return figure

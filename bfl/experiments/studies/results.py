@@ -52,8 +52,6 @@ GIVEN = "given-by-study.toml"  # the file of a run's folder with the keys that t
 COMMIT, CHANGED, NOT_FOUND = "git-commit", "git-changed", "git-not-found"
 """Columns of a run's origin: its commit, uncommitted changes, a commit that no history contains."""
 
-LOST = ("failures", "refused")  # counts in a round's record of sampled clients that were not pooled
-
 VERSIONS = ("bfl", *PACKAGES, "processor", "vector-instructions", COMMIT)
 ORIGIN = (*VERSIONS, CHANGED, NOT_FOUND, STARTED, ENDED)
 TEXTS = (
@@ -63,9 +61,6 @@ TEXTS = (
 """The columns of ``runs.csv`` that are texts, besides the labels."""
 
 IMAGES = "test-images"
-
-NO_METRICS = (IMAGES, "seconds", *LOST)
-"""The columns of ``runs.csv`` that are numbers, besides the metrics."""
 
 PERCENTS = range(5, 101, 5)
 """The shares of the examples at which curves keep the accuracy of the least uncertain."""
@@ -97,7 +92,6 @@ def read_run(folder: RunFolder) -> tuple[dict[str, Any], pd.DataFrame]:
             if any(name in registered_metrics.names() for name in names):
                 kept = [name for name in numbers_of_rounds() if name in entry]
                 points += [(int(entry["round"]), name, float(entry[name])) for name in kept]
-        lost = {name: sum(int(entry.get(name) or 0) for entry in rounds) for name in LOST}
     with folder.decoding(run_folder.METRICS):
         finished = folder.read_json(run_folder.METRICS, {})
         numbers = {name: float(value) for name, value in finished.items()}
@@ -123,7 +117,6 @@ def read_run(folder: RunFolder) -> tuple[dict[str, Any], pd.DataFrame]:
         "diverged": " ".join(name for name, value in numbers.items() if math.isnan(value)),
         IMAGES: images,
         "seconds": round(math.fsum(float(entry.get("seconds", 0.0)) for entry in rounds), 3),
-        **lost,
         "partition-sha256": partition_digest(partition)[:16] if partition else "",
         "train-sha256": str(data.get("train", ""))[:16],
         "test-sha256": str(data.get("test", ""))[:16],
@@ -137,7 +130,7 @@ def read_run(folder: RunFolder) -> tuple[dict[str, Any], pd.DataFrame]:
 
 @dataclass(frozen=True)
 class StudyFolder(Files):
-    """The folder of a study at one scale; see ``Files`` for the errors of reading and writing."""
+    """The folder of a study; see ``Files`` for the errors of reading and writing."""
 
     @property
     def runs(self) -> Path:
@@ -182,18 +175,13 @@ class StudyFolder(Files):
         with self.reading(CURVES) as data:
             return pd.read_csv(io.BytesIO(data), dtype={"run": str, "metric": str})[OF_CURVES]
 
-    def has_failed(self, name: str) -> bool:
-        """Return whether the last process of a run has failed."""
-        if not (own := self.run(name)).holds(LOG):
-            return False
-        with own.reading(LOG) as log:
-            return log.rstrip().rpartition(b"\n")[2].startswith(FAILED.encode())
-
     def state(self, name: str) -> str:
         """Return the state in words of a run without a result."""
         own = self.run(name)
-        if self.has_failed(name):
-            return FAILED
+        if own.holds(LOG):
+            with own.reading(LOG) as log:
+                if log.rstrip().rpartition(b"\n")[2].startswith(FAILED.encode()):
+                    return FAILED
         if not own.holds(run_folder.CONFIG):
             return "missing"
         rounds = own.rounds()
@@ -256,7 +244,6 @@ def open_study(
     path: Path,
     *,
     output: Path = Path(OUTPUT),
-    scale: str = "",
     only: Sequence[str] = (),
     results: Sequence[Path] = (),
 ) -> OpenedStudy:
@@ -273,10 +260,7 @@ def open_study(
         inside = [at / name for at in (own, own / "configs") for name in (path, f"{path}.toml")]
         there = [] if path.exists() or path.is_absolute() else inside
         study = read_study(next((file for file in there if file.is_file()), path))
-        study = study.scaled(scale) if scale else study
-        folder = StudyFolder(output.absolute() / study.folder_name)
-    elif scale:
-        raise ConfigurationError(f"--scale: the folder {path} has a scale; allowed: a TOML file")
+        folder = StudyFolder(output.absolute() / study.name)
     else:
         folder = StudyFolder(path)
         study = folder.study()
@@ -293,7 +277,7 @@ def open_study(
             raise ConfigurationError(f"--results: there is no folder {place}")
     if not results:  # that of the nearest folder above the file that has docs/results
         parents = (each for each in study.source.resolve().parents if (each / RESULTS).is_dir())
-        beside = (each / RESULTS / study.folder_name for each in list(parents)[:1])
+        beside = (each / RESULTS / study.name for each in list(parents)[:1])
         places = tuple(place for place in beside if place.is_dir())
     return OpenedStudy(folder, study, tuple(only), places)
 

@@ -15,22 +15,13 @@ from datetime import timedelta
 from typing import Any
 
 import tomli_w
-from rich.progress import track
 
 from bfl.configuration import resolve
 from bfl.configuration.pairs import Value
-from bfl.data.datasets import dataset_on_this_machine
 from bfl.errors import BflError, ConfigurationError, RunError
-from bfl.evaluation.evaluated_ensemble import of_a_posterior
-from bfl.evaluation.metrics import metric_names, metrics_by_task
-from bfl.evaluation.regression import ERROR
-from bfl.experiments.results.monitoring import VALIDATION
 from bfl.experiments.results.run_folder import CONFIG, METRICS, is_written_to
-from bfl.experiments.results.summary import BEFORE_CLOSING
-from bfl.experiments.results.table import cell
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.studies.claims import check_seeds
-from bfl.experiments.studies.columns import at_round, curve_of, rounds_to
 from bfl.experiments.studies.results import (
     FAILED,
     GIVEN,
@@ -51,9 +42,6 @@ MACHINE_KEYS = sorted((FREE_TO_CHANGE - set(GIVEN_BY_THE_RUNNER)) | {"data-dir"}
 COMMAND = (sys.executable, "-c", "from bfl.commands.entry import bfl; raise SystemExit(bfl())")
 """The command ``bfl``, in this Python."""
 
-SHOWN = {"accuracy": "accuracy", ERROR: "RMSE", "negative-log-likelihood": "NLL"}
-"""The metrics of a finished run that are printed, with their labels."""
-
 PATIENCE = 20.0  # seconds that an interrupted run has to save what it has
 
 
@@ -63,8 +51,6 @@ def make_study(
     *,
     backend: Sequence[str] = (),
     dry_run: bool = False,
-    verbose: bool = False,
-    table: str = "",
     command: Sequence[str] = COMMAND,
 ) -> None:
     """Make the missing runs of a study, and print which they are and what has become of them.
@@ -74,8 +60,6 @@ def make_study(
     Args:
         machine: Keys of this machine, such as ``data-dir``.
         backend: Options of ``bfl run``: ``--backend`` and ``--backend-config``.
-        verbose: Whether the runs' own lines are shown instead of being logged.
-        table: The command that prints the study's table, which is printed at the end.
         command: The command ``bfl``.
 
     Raises:
@@ -86,7 +70,7 @@ def make_study(
         if key not in MACHINE_KEYS:
             raise ConfigurationError(
                 f"{key} cannot be given for a study; allowed: {', '.join(MACHINE_KEYS)} (keys that "
-                "affect results belong into the study's file, and reductions into --scale)"
+                "affect results belong into the study's file)"
             )
     study, folder, console = opened.study, opened.folder, console_of_lines()
     console.print(study.title)
@@ -95,40 +79,32 @@ def make_study(
         check_seeds(study)
     # A dry run looks at a file that may be somebody else's: its plugins do not run.
     unchecked = dry_run and any(named_plugins(run.values) for run in opened.runs)
-    missing = [] if unchecked else check_runs(opened, machine, data_needed=not dry_run)
+    if not unchecked:
+        check_runs(opened, machine, check_data=not dry_run)
     if dry_run:
         for run in opened.runs:
             console.print(f"  {run.name}: {states.get(run.name, 'done')}")
         sound = "not checked, for their plugins" if unchecked else "all of them can be made"
         console.print(f"{len(opened.runs)} runs in {folder.path}, {sound}")
-        for text in missing:
-            console.print(f"missing: {text}")
         return
     begin(folder, study)
     left = [run for run in opened.runs if run.name in states]
     made, failed = 0, dict[str, str]()
-    hidden = not console.is_terminal
     try:
-        for run in track(left, "runs", console=console, transient=True, disable=hidden):
+        for run in left:
             number = f"{opened.runs.index(run) + 1}/{len(opened.runs)}"
-            begun = states[run.name].removeprefix("begun, ")
-            resumed = f"resumes after {begun}" if begun != states[run.name] else "begins"
-            console.print(f"{number} {run.name}: {resumed}", markup=False)
-            started = time.monotonic()
-            own = folder.run(run.name)
+            console.print(f"{number} {run.name}: {states[run.name]}", markup=False)
+            started, own = time.monotonic(), folder.run(run.name)
             if is_written_to(own.path):
                 ended = "another process is working on it"
-            elif why := _make(folder, run, machine, [*command, "run", *backend], verbose):
+            elif why := _make(folder, run, machine, [*command, "run", *backend]):
                 ended = f"{FAILED}: {why}"
                 with suppress(RunError):  # where the folder cannot be written to
                     own.append_text(LOG, ended)
                 failed[run.name] = why
             else:
                 made += 1
-                took = timedelta(seconds=round(time.monotonic() - started))
-                metrics = own.read_json(METRICS)
-                shown = [f"{n} {cell(metrics[m])}" for m, n in SHOWN.items() if m in metrics]
-                ended = "  ".join([*shown, f"({took})"])
+                ended = f"done ({timedelta(seconds=round(time.monotonic() - started))})"
             console.print(f"{number} {run.name}: {ended}", markup=False)
     except KeyboardInterrupt as interrupt:
         interrupt.add_note("the same command continues from here")
@@ -137,8 +113,6 @@ def make_study(
         write_results(folder, replace(opened, patterns=()).results)
         done = len(opened.runs) - len(left) + made
         console.print(f"{done} of {len(opened.runs)} runs are done; results are in {folder.path}")
-    if table:
-        console.print(f"their table: {table}")
     if failed:
         head = (
             f"{len(failed)} of {len(opened.runs)} runs have failed (see {LOG} of their folders in "
@@ -147,30 +121,13 @@ def make_study(
         raise RunError("\n".join([head, *(f"{name}: {why}" for name, why in failed.items())]))
 
 
-def check_runs(
-    opened: OpenedStudy, machine: Mapping[str, Value], *, data_needed: bool
-) -> list[str]:
-    """Return which data of a study's selected runs are missing, unless they are needed.
-
-    Raises:
-        ConfigurationError: Some runs are refused, in one line for each reason with its runs; or no
-            run has the task of a column's metric.
-    """
+def check_runs(opened: OpenedStudy, machine: Mapping[str, Value], *, check_data: bool) -> None:
+    """Raise ConfigurationError if runs are refused, in one line for each reason with its runs."""
     reasons: dict[str, list[str]] = {}
-    missing: dict[str, None] = {}
     for run in opened.runs:
-        values: dict[str, Any] = {**run.values, **machine}
-        dataset, data_dir = str(values.get("dataset", "")), str(values.get("data-dir", ""))
         try:
-            if dataset:
-                resolve({"dataset": dataset, "data-dir": data_dir})
-            if dataset and not dataset_on_this_machine(dataset, data_dir):
-                missing[f"dataset '{dataset}': not on this machine; it comes from the hub"] = None
-        except ConfigurationError as error:
-            missing[str(error)] = None
-        try:
-            clients = run.configuration.keys.clients
-            resolve({**values, "clients": clients}, check_data=data_needed)
+            values = {**run.values, **machine, "clients": run.configuration.keys.clients}
+            resolve(values, check_data=check_data)
         except BflError as error:
             for line in str(error).splitlines():
                 reasons.setdefault(line, []).append(run.name)
@@ -181,34 +138,11 @@ def check_runs(
                 for reason, names in reasons.items()
             )
         )
-    tasks = {run.configuration.keys.task for run in opened.runs}
-    allowed = {name for task in tasks for name in metrics_by_task()[task]}
-    for column in opened.study.columns:
-        name = of_a_posterior(column.metric).removeprefix(BEFORE_CLOSING)
-        name = (rounds_to(name) or (curve_of(name),))[0]
-        if name in metric_names() and name not in allowed:
-            raise ConfigurationError(
-                f"columns: metric is '{column.metric}', which no run of task {' or '.join(tasks)} "
-                f"has; allowed: what is made of {', '.join(sorted(allowed))}"
-            )
-        at = None if column.metric.startswith(VALIDATION) else at_round(column.metric)
-        number = at[1] if at and "rounds" not in opened.study.scale else 0
-        for run in opened.runs if number else ():
-            keys = run.configuration.keys
-            if number > keys.rounds or not keys.evaluate_every or number % keys.evaluate_every:
-                raise ConfigurationError(
-                    f"columns: metric is '{column.metric}', and {run.name} does not evaluate round "
-                    f"{number}; allowed: a multiple of evaluate-every ({keys.evaluate_every}) up "
-                    f"to rounds ({keys.rounds})"
-                )
-    return list(missing)
 
 
 def begin(folder: StudyFolder, study: Study) -> None:
     """Write a study's description into its folder, which can then be read without its file."""
     tables = {**study.tables, "name": study.name}
-    if study.scale:
-        tables["scale"] = ",".join(f"{name}={amount:g}" for name, amount in study.scale.items())
     if study.published:
         tables["published"] = {**tables["published"], "file": PUBLISHED}
         folder.write(PUBLISHED, study.published.text.encode())
@@ -232,7 +166,6 @@ def _make(
     run: Run,
     machine: Mapping[str, Value],
     command: Sequence[str],
-    verbose: bool,
 ) -> str:
     own = folder.run(run.name)
     given, log = own.path / GIVEN, own.path / LOG
@@ -253,8 +186,7 @@ def _make(
     arguments = [*command, "--run-config", str(given), "--run-config", pairs, "--resume"]
     with log.open("ab") as stream:
         begins = stream.tell()
-        output = None if verbose else stream
-        process = subprocess.Popen(arguments, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(arguments, stdout=stream, stderr=subprocess.STDOUT)
         try:
             code = process.wait()
         except KeyboardInterrupt:

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bfl.experiments.results.monitoring import MOST_AT_FLOOR
 from bfl.experiments.results.table import ABSENT, markdown_table
-from bfl.experiments.results.table import three_digits as in_three_digits
 from bfl.experiments.studies.results import (
     CHANGED,
     FAILED,
     IMAGES,
-    LOST,
     NOT_FOUND,
-    VERSIONS,
     OpenedStudy,
     StudyResults,
 )
 from bfl.experiments.studies.study import SEED, Choice, Study
-from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 from bfl.texts import few
 
 if TYPE_CHECKING:
@@ -41,7 +35,7 @@ class StudyTable:
     """A study's table.
 
     Attributes:
-        notes: Notes on the table, one sentence each, the scale first.
+        notes: Notes on the table, one sentence each.
         lines: A row a line of the table, with its labels, ``runs_done``, ``runs`` and ``state``;
             for each column of the study, in its unit, the mean ``METRIC`` and ``METRIC_spread``,
             ``_by_images``, ``_published``, ``_published_spread`` and ``_difference``. A missing
@@ -124,8 +118,6 @@ def study_table(opened: OpenedStudy) -> StudyTable:
 
 def _notes(table: StudyTable) -> Iterator[str]:
     study, results, lines = table.study, table.results, table.lines
-    scale = study.scale_in_words
-    yield f"{scale[:1].upper()}{scale[1:]}."
     failed = [name for name, state in results.states.items() if state == FAILED]
     without = f"; failed, and so in no mean or claim: {few(failed, 3)}" if failed else ""
     yield f"{lines.runs_done.sum()} of {lines.runs.sum()} runs are done{without}."
@@ -141,36 +133,7 @@ def _notes(table: StudyTable) -> Iterator[str]:
         yield "nan: a run has diverged."
     if lines[[f"{c.metric}_by_images" for c in study.columns]].any(axis=None):
         yield "In parentheses: the standard error by the test images (binomial), of one run."
-    shares = results.numbers(FRACTION_AT_FLOOR)
-    at_floor = []
-    for cell in study.cells():
-        of_line = [shares[name] for name in table.seeds(cell).values() if name in shares]
-        if of_line and (mean := math.fsum(of_line) / len(of_line)) > MOST_AT_FLOOR:
-            labels = " ".join(cell.labels[name] for name in study.label_columns)
-            at_floor.append(f"{labels} {mean:.0%} of the standard deviations at scale-floor")
-    if at_floor:
-        yield f"In the last evaluated round, of seeds on average: {'; '.join(at_floor)}."
-    frame = results.frame.fillna("")
-    if not len(frame):
-        return
-    copied = frame[frame["made-as"] != ""] if "made-as" in frame else frame[:0]
-    if same := [f"{name} = {other}" for name, other in copied.get("made-as", {}).items()]:
-        yield f"Runs that are one computation are made once: {few(same, 3)}."
-    lost = []
-    for name, counts in frame[[kind for kind in LOST if kind in frame]].iterrows():
-        if found := [f"{count:.0f} {kind}" for kind, count in counts.items() if count]:
-            lost.append(f"{name} ({', '.join(found)})")
-    if lost:
-        yield (
-            "Rounds have gone on without clients that failed or were refused, counted over all "
-            f"rounds: {few(lost, 3)}."
-        )
     yield from notes_of_origin([results])
-    for name in VERSIONS:
-        counts = Counter(frame[name] if name in frame else [""] * len(frame))
-        if len(counts) > 1:
-            each = [f"{value or 'None'} ({count} runs)" for value, count in counts.items()]
-            yield f"Runs differ in {name}: {', '.join(each)}."
 
 
 def notes_of_origin(every: Iterable[StudyResults]) -> Iterator[str]:
@@ -183,18 +146,15 @@ def notes_of_origin(every: Iterable[StudyResults]) -> Iterator[str]:
             yield f"{count} of {total} runs cannot be made again as they were: {what}."
 
 
-def as_text(table: StudyTable, *, three_digits: bool = False) -> pd.DataFrame:
-    """Return the table as text: each number with its spread, next to the published one.
-
-    Numbers have their column's decimals, or three digits.
-    """
+def as_text(table: StudyTable) -> pd.DataFrame:
+    """Return the table as text: each number with its spread, next to the published one."""
     import pandas as pd
 
     lines = table.lines.to_dict("records")
     columns: dict[str, Any] = {n: table.lines[n] for n in table.study.label_columns}
     columns["runs"] = [f"{line['runs_done']} of {line['runs']}" for line in lines]
     for column in table.study.columns:
-        metric, digits = column.metric, None if three_digits else column.decimals
+        metric, digits = column.metric, column.decimals
         ours = []
         for line in lines:
             text = number_as_text(line[metric], digits, line[f"{metric}_spread"])
@@ -217,14 +177,11 @@ def as_text(table: StudyTable, *, three_digits: bool = False) -> pd.DataFrame:
 
 
 def number_as_text(
-    value: float | None, decimals: int | None, spread: float | None = None, sign: str = ""
+    value: float | None, decimals: int, spread: float | None = None, sign: str = ""
 ) -> str:
-    """Return a number, with its spread if known, with some decimals, or with three digits."""
+    """Return a number, with its spread if known, with some decimals."""
     if value is None or (sign and math.isnan(value)):
         return ABSENT
-    if decimals is None:
-        shown = [in_three_digits(n) for n in (value, spread) if n is not None]
-        return sign * (value > 0) + " ± ".join(shown)
     # With the column's decimals, a small value and its spread would be all zeros.
     small = not sign and bool(value) and not float(f"{value:.{decimals}f}")
     return " ± ".join(

@@ -72,7 +72,6 @@ def test_the_report_of_a_study_has_its_claims_and_figures(tmp_path):
     assert page.count("<td>open</td>") == 44
     assert "6 seeds cannot carry 28 claims; 11 can" in page
     assert "iid: WS &gt; NWA" in page
-    assert re.search(r"<td>[+-]0\.0\d{3}", page), "three digits of a small difference"
     for part in ("<td>dataset</td><td>fashion-mnist</td>", "seeds 0, 1", "<td>tensorflow</td>"):
         assert part in page
     shows(page, 2, tmp_path)

@@ -11,7 +11,7 @@ import tomli_w
 from bfl.commands.main import main
 from bfl.configuration import resolve
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.studies import Run, Study, read_study
+from bfl.experiments.studies import Run, read_study
 from bfl.experiments.studies.results import GIVEN, NO_RESULTS, OpenedStudy, StudyFolder, open_study
 from bfl.experiments.studies.runner import begin
 from bfl.experiments.studies.table import StudyTable, study_table
@@ -43,7 +43,6 @@ scale = 100.0
 decimals = 2
 published = "acc"
 published-spread = "sd"
-published-spread-scale = 100.0
 
 [[columns]]
 metric = "negative-log-likelihood"
@@ -56,10 +55,10 @@ file = "published.csv"
 
 PUBLISHED = """\
 model,rule,partition,acc,sd,nll
-Flipout,WS,iid,90.5,0.01,0.3
-Flipout,WS,Dirichlet 0.5,80.0,0.02,0.6
-Flipout,NWA,iid,70.0,0.03,
-Flipout,NWA,Dirichlet 0.5,60.0,0.04,1.2
+Flipout,WS,iid,90.5,1.0,0.3
+Flipout,WS,Dirichlet 0.5,80.0,2.0,0.6
+Flipout,NWA,iid,70.0,3.0,
+Flipout,NWA,Dirichlet 0.5,60.0,4.0,1.2
 """
 
 
@@ -71,10 +70,6 @@ def write_study(folder: Path, text: str = STUDY, published: str | None = PUBLISH
     path = folder / "small.toml"
     path.write_text(text, encoding="utf-8")
     return path
-
-
-def scaled_study(folder: Path, scale: str = "", **files: Any) -> Study:
-    return read_study(write_study(folder, **files)).scaled(scale)
 
 
 def finish_run(
@@ -94,18 +89,18 @@ def opened(folder: StudyFolder, only: Sequence[str] = ()) -> OpenedStudy:
     return open_study(folder.path, only=only, results=[Path(NO_RESULTS)])
 
 
-def begun_study(folder: Path, text: str = STUDY, scale: str = "", **files: Any) -> StudyFolder:
-    study = scaled_study(folder / "files", scale, text=text, **files)
-    place = StudyFolder(folder / study.folder_name)
+def begun_study(folder: Path, text: str = STUDY) -> StudyFolder:
+    study = read_study(write_study(folder / "files", text))
+    place = StudyFolder(folder / study.name)
     begin(place, study)
     return place
 
 
 def made_study(
-    folder: Path, make: Callable[[StudyFolder, Run], object], text: str = STUDY, scale: str = ""
+    folder: Path, make: Callable[[StudyFolder, Run], object], text: str = STUDY
 ) -> StudyTable:
     """Return the table of a study, each of whose runs ``make`` may finish."""
-    place = begun_study(folder, text, scale)
+    place = begun_study(folder, text)
     for run in place.study().runs:
         make(place, run)
     return study_table(opened(place))

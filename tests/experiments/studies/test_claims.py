@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
-from small_study import STUDY, bfl, finish_run, made_study, scaled_study
+from small_study import STUDY, bfl, finish_run, made_study, write_study
 
 from bfl.errors import ConfigurationError
-from bfl.experiments.studies import Run
+from bfl.experiments.studies import Run, Study, read_study
 from bfl.experiments.studies.claims import LEVEL, check_seeds, claims, holm, p_value
 from bfl.experiments.studies.results import StudyFolder
 from bfl.experiments.studies.table import StudyTable
@@ -124,14 +124,16 @@ def test_holm_by_hand() -> None:
 
 
 def test_a_study_whose_seeds_cannot_carry_its_claims_is_refused(tmp_path: Path) -> None:
-    check_seeds(scaled_study(tmp_path, text=TEXT + CLAIMS, published=None))
-    for seeds, can in ((6, 7), (2, 7)):
-        with pytest.raises(ConfigurationError, match=f"{seeds} seeds .* 2 claims; {can} can"):
-            check_seeds(
-                scaled_study(tmp_path, f"seeds={seeds}", text=TEXT + CLAIMS, published=None)
-            )
+    def study(text: str, seeds: int) -> Study:
+        axis = f"seed = {list(range(seeds))}"
+        path = write_study(tmp_path, text.replace("seed = [0, 1, 2, 3, 4, 5, 6]", axis), None)
+        return read_study(path)
+
+    check_seeds(study(TEXT + CLAIMS, 7))
+    with pytest.raises(ConfigurationError, match=r"6 seeds .* 2 claims; 7 can"):
+        check_seeds(study(TEXT + CLAIMS, 6))
     after = (TEXT + CLAIMS).replace("worse =", "beforehand = false\nworse =")
-    check_seeds(scaled_study(tmp_path, "seeds=1", text=after, published=None))
+    check_seeds(study(after, 1))
 
 
 def test_a_line_is_compared_with_itself_in_two_columns(tmp_path: Path) -> None:
