@@ -12,14 +12,12 @@ import bfl
 import clients.closing
 import clients.examples
 from bfl.closing.base import SumsRound
-from bfl.closing.feature_density import density
 from bfl.configuration import resolve
 from bfl.data.datasets import cached_dataset, load_dataset
 from bfl.data.datasets.subset import with_test_examples
 from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results import RunFolder
 from bfl.federation.state import Snapshots
-from bfl.keras import keras
 from strategies import closing
 from strategies.application.checks import check_before_start
 from strategies.application.data import divide
@@ -75,24 +73,6 @@ def test_a_closed_run_predicts_as_it_was_judged(whole: RunFolder) -> None:
     np.testing.assert_array_equal(
         predicted.uncertainty["feature-density"], judged.scores["feature-density"]
     )
-
-
-def test_a_client_that_holds_nothing_back_adds_nothing_to_thresholds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Scores of examples that it has trained on would promise more than is true of others."""
-    real, totals, held = clients.examples.divide_examples, asked_for(monkeypatch), []
-
-    def some(positions: Any, task: Any, *rest: Any) -> tuple[np.ndarray, np.ndarray]:
-        trained, kept = real(positions, task, *rest)
-        kept = kept[: 0 if task.partition_id == 1 else None]
-        held.append(kept.size)
-        return trained, kept
-
-    monkeypatch.setattr(clients.examples, "divide_examples", some)
-    make_run(VALUES, 3, tmp_path / "run", closing="conformal", rounds=1, corruptions="none")
-    assert totals[0].sum() == sum(held) > 0
-    assert sorted(held)[0] == 0
 
 
 def test_prediction_sets_are_judged_globally_and_by_client(
@@ -170,44 +150,6 @@ def test_a_run_that_is_over_is_closed_in_another_way_also_when_that_is_killed(
     assert run.config()["closing"] == VALUES["closing"]
 
 
-def test_the_density_sees_every_stage(tmp_path: Path) -> None:
-    """Against the network's layers, by a density of all clients' training images."""
-    data = with_test_examples(cached_dataset("digits", ""), 100)
-    run = make_run(
-        VALUES,
-        3,
-        tmp_path / "run",
-        model="resnet8",
-        exchange="masked",
-        train_examples=len(data.train_images),
-        rounds=1,
-        closing="feature-density",
-        density_features="stages",
-        corruptions="none",
-    )
-    assert run.metrics()["closing-rounds-made"] == 2
-    result = bfl.load(run.path)
-    model = result.keras_model().layers[2]
-    taken = [model.get_layer(name).input for name in ("logits", "conv3_1a", "conv4_1a")]
-    layers = keras.Model(model.input, taken)
-
-    def parts(images: np.ndarray) -> list[np.ndarray]:
-        last, *stages = layers.predict(images / np.float32(127.5) - 1, verbose=0)
-        return [last, *(stage.mean(axis=(1, 2)) for stage in stages)]
-
-    ours, shown = parts(data.train_images), parts(data.test_images)
-    assert [part.shape[1] for part in ours] == [64, 16, 32]
-    found = np.load(run.path / "closing.npz")
-    for stage, part in enumerate(ours):
-        means = found[f"density-means.{stage}" if stage else "density-means"]
-        # Those of nine tenths of the images, which clients train on.
-        mean = found["density-shares"] @ means
-        np.testing.assert_allclose(mean, part.mean(axis=0), rtol=0.1, atol=0.1)
-    expected = density(found, [part.astype(np.float64) for part in shown])
-    judged = run.predictions()[0].scores["feature-density"]
-    np.testing.assert_allclose(judged, expected, rtol=1e-2, atol=0.1)
-
-
 def test_a_run_that_is_closed_already_keeps_its_sums_unless_settings_or_code_differ(
     whole: RunFolder,
     tmp_path: Path,
@@ -254,18 +196,6 @@ def test_a_client_that_claims_examples_in_its_sums_is_refused_by_name(
     assert "HeldBackGains" in refused[0]
     assert "client 1" in refused[0]
     assert run.holds("closing.npz")
-
-
-@pytest.mark.parametrize("exchange", ["direct", "masked"])
-def test_a_closing_that_fails_is_not_told_as_a_round(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: str
-) -> None:
-    def broken(*_: Any) -> np.ndarray:
-        raise RunError("no sums")
-
-    monkeypatch.setattr(SumsRound, "measure", broken)
-    with pytest.raises(RunError, match=r"^closing round 1:"):
-        make_run(VALUES, 3, tmp_path / "run", exchange=exchange, rounds=1)
 
 
 def test_masked_ivon_clients_with_a_variational_last_layer_are_closed(

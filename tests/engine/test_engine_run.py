@@ -31,7 +31,7 @@ def test_the_first_reason_counts_and_no_other_run_is_concerned() -> None:
 
 @pytest.mark.parametrize(
     ("error", "notes"),
-    [(KeyboardInterrupt(), ["go on"]), (SystemExit(15), ["go on"]), (ValueError("no luck"), [])],
+    [(KeyboardInterrupt(), ["go on"]), (ValueError("no luck"), [])],
 )
 def test_an_exception_ends_the_run(error: BaseException, notes: list[str]) -> None:
     run = EngineRun()
@@ -73,14 +73,6 @@ def test_the_grid_of_a_run_raises_when_it_has_ended() -> None:
     for ask in (grid.get_node_ids, lambda: grid.push_messages([])):
         with pytest.raises(RunError, match="power cut"):
             ask()
-
-
-def test_outside_of_a_run_flowers_grid_is_its_own() -> None:
-    with grid_of(EngineRun()):
-        pass
-    grid = make_grid()
-    assert not hasattr(grid, "engine_run")
-    assert not run_of(grid).ended
 
 
 class Pool:
@@ -138,19 +130,3 @@ def test_threads_of_a_failed_run_have_ended_before_the_next() -> None:
     with pytest.raises(ValueError, match="no luck"):
         fail()
     assert ended
-
-
-def test_a_thread_that_hangs_does_not_keep_an_interrupted_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(simulation, "INTERRUPTED_THREADS", 0.2)
-    release = threading.Event()
-
-    def be_interrupted() -> None:
-        with simulation._threads_ended():
-            threading.Thread(target=release.wait).start()
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        be_interrupted()
-    release.set()

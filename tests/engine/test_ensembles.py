@@ -5,14 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs_in_process import ROOT, KilledError, digests, make_run
+from runs_in_process import KilledError, digests, make_run
 
 from bfl.configuration import resolve
-from bfl.engine.flower import FlowerApp, run_serially
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoints
-from bfl.experiments.studies import read_study
 from bfl.learning.distillation import Distiller
 from strategies.application.checks import check_before_start
 
@@ -107,35 +105,6 @@ def test_variational_clients_have_ensembles_of_their_own(tmp_path: Path) -> None
     [entry] = folder.rounds()
     assert entry["distillation-after"] < entry["distillation-before"]
     assert entry["degree-of-spread"] > 0
-
-
-def test_each_teacher_over_dropout_clients_has_a_mask_of_its_own(tmp_path: Path) -> None:
-    """Without a spread the samples have the average's weights, and they differ in masks alone."""
-    values = {**FEDBE, "inference": "mc-dropout", "dropout-rate": 0.5, "sample-scale": 0.0}
-    folder = run(tmp_path / "run", **{**values, "predictive": "ensemble"}, rounds=1)
-    accuracies = folder.read_json("run.json:ensemble")["member-accuracy"]
-    alike = ["sample-0", "sample-1", "sample-2", "average"]
-    assert list(accuracies) == [*alike, *(f"client-{k}" for k in range(CLIENTS))]
-    assert len({accuracies[name] for name in alike}) > 1
-    [entry] = folder.rounds()
-    assert entry["distillation-after"] < entry["distillation-before"]
-
-
-def test_on_the_swiss_roll_the_ensemble_is_better_than_its_members(tmp_path: Path) -> None:
-    """Section 3.3 of FedBE: samples of a Dirichlet are models that together know three classes.
-
-    That they are better than their average as well is not found: docs/results/fedbe2021-swiss-roll.
-    """
-    study = read_study(ROOT / "configs" / "fedbe2021" / "swiss-roll.toml")
-    values = dict(study.runs[0].values) | {"output-dir": str(tmp_path), "name": "run"}
-    run_serially(FlowerApp.read(ROOT), values, CLIENTS, {})
-    folder = RunFolder(tmp_path / "run")
-    for client in folder.read_json("run.json:partition")["class_counts"]:
-        assert sorted(client) == [20, 20, 160]
-    found = folder.metrics()
-    assert found["ensemble-accuracy"] > found["ensemble-member-accuracy"] + 0.05
-    assert found["accuracy"] > found["ensemble-member-accuracy"]
-    assert len(folder.read_json("run.json:ensemble")["member-accuracy"]) == 10
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from installed import executable
 from runs_in_process import digests
-from small_runs import small_study
 
 from bfl.configuration.pairs import parse_pairs
 from bfl.engine.flower import FlowerApp, run_serially
@@ -21,7 +20,6 @@ from terminal import Terminal  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
-STUDY = [executable("bfl"), "study", "study.toml", "--uncommitted"]
 SETTINGS = (
     'model="resnet8" inference="deterministic" strategy="nwa" train-examples=300 '
     'test-examples=100 rounds=4 local-epochs=1 figures="none" closing="none"'
@@ -61,16 +59,3 @@ def test_sigterm_before_the_first_round(tmp_path: Path) -> None:
     assert "Traceback" not in terminal.printed
     assert "SIGTERM" not in terminal.printed, "a dump of the stack"
     assert "nothing has been saved yet" in terminal.printed or "--resume" in terminal.printed
-
-
-@pytest.mark.long
-def test_ctrl_c_in_a_study(tmp_path: Path) -> None:
-    (tmp_path / "study.toml").write_text(small_study(4, "resnet8"), encoding="utf-8")
-    terminal = Terminal(STUDY, tmp_path, {"BFL_CPUS": "1"})
-    terminal.wait_for("accuracy")
-    assert terminal.end(signal.SIGINT, again=True) == 130
-    assert "of 2 runs are done" in terminal.printed
-    assert "the same command continues" in terminal.printed
-    assert "Traceback" not in terminal.printed
-    logs = [log.read_text("utf-8").splitlines() for log in tmp_path.rglob("log.txt")]
-    assert not any(lines[-1].startswith("failed") for lines in logs if lines)

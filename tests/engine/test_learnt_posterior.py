@@ -53,16 +53,3 @@ def test_learnt_variances_are_compared_with_isotropic_noise_of_the_same_size(
     assert abs(found["over-isotropic"] - 1.0) > 0.05
     assert "tell no weights apart" in found["sentence"]  # all have grown alike
     assert f"{own / other:.2f} times as much" in found["sentence"]
-
-
-def test_variances_that_training_has_not_moved_are_isotropic(tmp_path: Path) -> None:
-    _, found = learnt(tmp_path / "run", learning_rate=1e-9, strategy="naive-weighted-averaging")
-    assert found["over-isotropic"] == pytest.approx(1.0, abs=1e-4)
-    assert found["high"] == pytest.approx(found["low"], rel=1e-4)
-    assert "as they began" in found["sentence"]
-
-
-def test_a_posterior_of_points_says_so(tmp_path: Path) -> None:
-    _, found = learnt(tmp_path / "run", inference="deterministic", strategy="fedavg")
-    assert [*found] == ["sentence"]
-    assert "points" in found["sentence"]

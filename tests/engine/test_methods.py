@@ -112,21 +112,3 @@ def test_a_run_begins_from_another_runs_posterior(whole: Any, tmp_path: Path) ->
         run(tmp_path / "d", **values, initial_posterior=str(tmp_path / "nothing"))
     with pytest.raises(ConfigurationError, match="initial-posterior"):
         run(tmp_path / "e", strategy="pvi", initial_posterior=str(first.path))
-
-
-def test_clients_receive_the_prior_first_and_begin_as_the_network_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trained = watch_training(monkeypatch)
-    folder = run(tmp_path / "pvi", strategy="pvi", rounds=1, prior_scale=0.5)
-    assert len(trained) == 2
-    first = trained[0][1].start
-    assert first is not None
-    for _, task in trained:
-        np.testing.assert_array_equal(task.received.mean, 0.0)
-        np.testing.assert_array_equal(task.received.variance, 0.25)
-        assert task.start is not None
-        assert np.std(task.start.mean) > 0.01
-        assert task.start.digest() == first.digest()
-    [entry] = folder.rounds()
-    assert entry["damping"] == 0.5

@@ -22,7 +22,7 @@ def content(*children: bytes) -> bytes:
 
 LEAF = b"ArrayChunk  1\0a"
 INNER = content(LEAF)
-MESSAGE, OTHER = content(INNER), content(INNER, LEAF)
+MESSAGE = content(INNER)
 
 
 def tree(of: bytes, *children: ObjectTree) -> ObjectTree:
@@ -73,19 +73,6 @@ def test_a_lie_about_an_object_does_not_keep_others_from_sending_it(
     assert store.get_object_tree(truth.object_id) == truth
     store.delete_objects_in_run(RUN)
     assert len(store) == 0
-
-
-def test_a_message_that_shares_objects_with_others_outlives_them(store: ObjectStore) -> None:
-    """As in Flower's own store."""
-    shared = tree(OTHER, TRUE, tree(LEAF))
-    send(store, tree(b"lies", tree(INNER, INVENTED)))
-    send(store, tree(MESSAGE, TRUE), LEAF, INNER, MESSAGE)
-    send(store, shared, OTHER)
-    store.delete(get_object_id(MESSAGE))
-    assert store.get_object_tree(shared.object_id) == shared
-    assert store.get(get_object_id(INNER)) == INNER
-    store.delete(shared.object_id)
-    assert get_object_id(INNER) not in store
 
 
 def test_no_announced_tree_grows_by_later_announcements(store: ObjectStore) -> None:

@@ -27,15 +27,6 @@ VALUES: dict[str, Any] = {
     "attackers": 2,  # of one, the update is refused
     "noise-scale": 1e14,
 }
-FEDBE: dict[str, Any] = {
-    "strategy": "fedbe",
-    "server-examples": 40,
-    "ensemble-samples": 2,
-    "distillation-epochs": 2,
-    "distillation-batch-size": 20,
-    "swa-cycle": 2,
-    "student-augmentation": "none",
-}
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
 
@@ -59,7 +50,7 @@ def test_the_run_goes_on_without_a_client_whose_values_nobody_can_have_learnt(
 def test_a_pool_whose_predictions_are_not_finite_is_no_round(tmp_path: Path) -> None:
     values = {"strategy": "fedavg", "inference": "deterministic", "server_data": "held-back"}
     for resume in (False, True):
-        with pytest.raises(RunError, match=r"round 1: 500 of the logits .* not finite"):
+        with pytest.raises(RunError, match=r"round 1: 500 of .*logits are not finite"):
             run(tmp_path / "run", **values, server_examples=40, resume=resume)
         folder = RunFolder(tmp_path / "run")
         assert not folder.rounds()
@@ -80,28 +71,3 @@ def test_an_ensemble_is_judged_without_such_a_client(predictive: str, tmp_path: 
         found = folder.read_json("run.json:ensemble")
         assert list(found["member-accuracy"]) == ["average", "client-2"]
         assert found["left-out"] == ["sample-0", "sample-1", "client-0", "client-1"]
-
-
-def test_such_a_client_is_no_teacher(tmp_path: Path) -> None:
-    folder = run(tmp_path / "run", **FEDBE, weighting="distance")
-    for entry in folder.rounds():
-        assert entry["distillation-left-out"] == 4.0
-        assert entry["distillation-after"] >= 0.0
-    assert folder.metrics()["accuracy"] > 0.0
-
-
-@pytest.mark.parametrize("optimizer", ["swa", "sgd"])
-def test_a_student_that_begins_where_such_a_client_took_the_pool_ends_a_run_in_words(
-    optimizer: str, tmp_path: Path
-) -> None:
-    """Its teachers are chosen, its beginning is not: that is the weighting's to keep healthy."""
-    where = "refinement 'distillation'" if optimizer == "swa" else "after pooling"
-    with pytest.raises(RunError, match=rf"round 1, {where}: .* not finite"):
-        run(tmp_path / "run", **FEDBE, distillation_optimizer=optimizer)
-
-
-def test_without_a_teacher_a_run_ends_in_words_and_its_clients_can_train_again(
-    tmp_path: Path,
-) -> None:
-    with pytest.raises(RunError, match=r"round 1, refinement 'distillation': .* are not finite"):
-        run(tmp_path / "run", **FEDBE, attackers=CLIENTS, weighting="equal")

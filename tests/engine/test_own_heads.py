@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 from runs_in_process import (
-    ROOT,
     check_same_states,
     interrupt,
     make_run,
@@ -16,13 +15,9 @@ from runs_in_process import (
     watch_updates,
 )
 
-from bfl.configuration import resolve
-from bfl.engine.flower import FlowerApp, run_serially
-from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation import wire
 from bfl.federation.wire import extra_arrays, posterior_from_arrays
-from bfl.learning.models.plain import MultilayerPerceptron
 from bfl.learning.training.task import LocalTask
 from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors.posterior import VECTORS
@@ -164,29 +159,9 @@ def test_clients_evaluate_both_of_their_models_and_the_server_none(watched: Watc
     assert not [entry for entry in folder.rounds() if "accuracy" in entry]
 
 
-def test_its_posterior_predicts_nothing_by_itself(watched: Watched) -> None:
-    from bfl.api import load
-
-    with pytest.raises(DataError, match="have kept their heads"):
-        load(watched[0].path).predict(np.zeros((1, 16, 16, 1), np.uint8))
-
-
 def test_an_interrupted_and_resumed_run_has_the_same_heads(
     values: Any, watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "run"
     interrupt(monkeypatch, path, lambda: run(values, path))
     check_same_states(watched[0], run(values, path, resume=True), CLIENTS)
-
-
-def test_a_model_without_a_layer_to_share_is_refused(
-    values: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    changed = {**values, "model": "mlp", "output-dir": str(tmp_path), "name": "run"}
-    with pytest.raises(ConfigurationError, match="needs layers before the first dense one"):
-        resolve(changed)
-    # One of somebody's own may not say so, and is refused when it has been built.
-    monkeypatch.setattr(MultilayerPerceptron, "convolutional", True)
-    with pytest.raises(ConfigurationError, match="has no layer that would be"):
-        run_serially(FlowerApp.read(ROOT), changed, CLIENTS, {})
-    assert not (tmp_path / "run").exists()

@@ -1,6 +1,5 @@
 """Personal models in whole runs with small real networks, in this process."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 from strategies.application.checks import check_before_start
-from strategies.application.data import divide, own_tests
+from strategies.application.data import divide
 from strategies.federation import Federation
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -209,20 +208,6 @@ def own_positions(folder: RunFolder, data: Any) -> list[Any]:
     positions = divide(configuration, data, nodes).test
     assert positions is not None
     return list(positions)
-
-
-def test_a_client_without_test_data_judges_no_personal_model(values: Any) -> None:
-    data = cached_dataset(values["dataset"], "")
-    labels = data.train_labels
-    parts = [np.flatnonzero(labels == 0), np.flatnonzero(labels != 0)]
-    few = replace(data, test_labels=np.full_like(data.test_labels, 1))
-    judged = resolve({**values, "evaluated-by": "clients"})
-    with pytest.raises(ConfigurationError, match="partitions 0 have no test examples"):
-        own_tests(judged, few, parts)
-    # Who has no personal model is left out, and so is everybody where the server judges.
-    without = judged.replace(personalization="none")
-    assert own_tests(without, few, parts)[0].size == 0  # type: ignore[index,union-attr]
-    assert own_tests(resolve(values), few, parts) is None
 
 
 def test_personal_models_without_test_data_are_refused_before_an_engine_is_started(

@@ -11,7 +11,6 @@ from runs_in_process import ROOT, make_run
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.posteriors import Manifest
 
 SMALL: dict[str, Any] = {
     "model": "mlp",
@@ -58,32 +57,6 @@ def test_settings_reach_the_clients(tmp_path: Path) -> None:
         folder = run(tmp_path, str(number), 5, **{**base, **few, **change})  # type: ignore[arg-type]
         digests.add(folder.rounds()[-1]["posterior-sha256"])
     assert len(digests) == len(changes)
-
-
-@pytest.mark.slow
-def test_a_run_knows_which_point_parameters_have_a_minimum(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A hostile client knows it too: one that did not would be refused, and prove nothing."""
-    hostile: dict[str, Any] = {
-        "model": "resnet8",
-        "inference": "deterministic",
-        "strategy": "nwa",
-        "attack": "sign-flip",
-        "attackers": 1,
-        "train_examples": 200,
-        "test_examples": 50,
-    }
-    [entry] = run(tmp_path, "known", **hostile).rounds()
-    assert (entry["clients"], entry["refused"]) == (3, 0)
-    monkeypatch.setattr(Manifest, "raised", lambda manifest, posterior: posterior)
-    unknown = run(tmp_path, "unknown", **hostile)
-    [entry] = unknown.rounds()
-    assert (entry["clients"], entry["refused"]) == (2, 1)
-    assert "client 0" in (unknown.path / "refusals.txt").read_text(encoding="utf-8")
-    told = " ".join(capsys.readouterr().out.split())
-    assert "round 1, client 0: update refused: point parameter" in told
-    assert "moving_variance' has" in told
 
 
 @pytest.mark.usefixtures("tensorflow")  # which begins with one thread

@@ -1,7 +1,6 @@
 """A deployment's SuperLink waits for its database where Flower's would refuse a call."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -43,13 +42,6 @@ def test_calls_wait_longer_while_others_write_and_contents_are_believed(
     assert seen == [ObjectStore]
     assert busy_timeout(tmp_path) == superlink.BUSY_TIMEOUT * 1_000
     assert flowers.keys() == dict(sql_mixin.SQLITE_PRAGMAS).keys()
-
-
-def test_it_is_flowers_command() -> None:
-    done = subprocess.run(
-        [*superlink.superlink_command(), "--help"], capture_output=True, text=True, check=True
-    )
-    assert "--enable-supernode-auth" in done.stdout
 
 
 @pytest.mark.parametrize("address", ["", "elsewhere:6379"])

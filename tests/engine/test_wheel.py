@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from small_runs import small_run, small_study
+from small_runs import small_study
 
 from bfl.experiments.results.run_folder import RunFolder
 
@@ -84,28 +84,19 @@ def test_the_app_is_described_as_in_the_checkout(wheel: Path) -> None:
     assert names == {f"bfl/app/{name}" for name in ours}
 
 
-def test_a_simulation_on_ray(scripts: Path, tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(small_run(1) + 'name = "run"', encoding="utf-8")
-    run(scripts, tmp_path, "flower-simulation", "--run-config", "small.toml")
-    assert "accuracy" in RunFolder(tmp_path / "runs" / "run").metrics()
-    assert "accuracy" in run(scripts, tmp_path, "bfl", "show", "runs/run")
-    assert "learning-curve.png" in run(scripts, tmp_path, "bfl", "plot", "runs/run")
-
-
-def test_a_study(scripts: Path, tmp_path: Path) -> None:
+def test_the_commands_work_in_any_folder(scripts: Path, tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(small_study(1), encoding="utf-8")
     serial = ("study", "small.toml", "--backend", "serial")
     assert "2 of 2 runs are done" in run(scripts, tmp_path, "bfl", *serial)
     assert "| NWA |" in run(scripts, tmp_path, "bfl", "table", "small.toml")
-
-
-def test_a_study_of_the_project_is_found_by_its_name(scripts: Path, tmp_path: Path) -> None:
+    made = next(tmp_path.rglob("metrics.json")).parent
+    assert "accuracy" in RunFolder(made).metrics()
+    assert "accuracy" in run(scripts, tmp_path, "bfl", "show", str(made))
+    assert "learning-curve.png" in run(scripts, tmp_path, "bfl", "plot", str(made))
+    # A study of the project is found by its name.
     printed = run(scripts, tmp_path, "bfl", "study", "fischer2024/table2", "--dry-run")
     assert "all of them can be made" in printed
-
-
-def test_the_lists(scripts: Path, tmp_path: Path) -> None:
-    assert "conflation" in run(scripts, tmp_path, "bfl", "list", "strategy")
+    assert "--backend" in run(scripts, tmp_path, "flower-simulation", "--help")
     assert "learning-rate" in run(scripts, tmp_path, "bfl", "keys", "--toml")
 
 
