@@ -77,7 +77,7 @@ def add_to(federation: argparse.ArgumentParser) -> None:
         help="a key that the client has made itself (ssh-keygen -t ecdsa -b 384), so that the "
         "private one never leaves its machine",
     )
-    revoke = command("revoke-client", revoke_client, "revoke a client's key for ever", ours)
+    revoke = command("revoke-client", revoke_client, "take a client off the list", ours)
     for each in (add, revoke):
         each.add_argument("name", metavar="NAME", help="the client's name")
     renew = command(

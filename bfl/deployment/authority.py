@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
 from bfl.deployment.private_files import check_private, write_private
 from bfl.errors import ConfigurationError, DataError
@@ -189,34 +188,6 @@ def check_dates(certificate: x509.Certificate, node: str, what: str, now: dateti
         f"{ends:%Y-%m-%d %H:%M} UTC, and this machine's clock says {now:%Y-%m-%d %H:%M}; set the "
         "clock, or make a new certificate: bfl federation renew"
     )
-
-
-def check_server_certificate(
-    certificate: x509.Certificate,
-    authority: x509.Certificate,
-    hosts: Sequence[str],
-    now: datetime,
-) -> None:
-    """Refuse a server's certificate that clients, who call it by its hosts, would not accept."""
-    check_dates(authority, "server", "the authority's certificate", now)
-    check_dates(certificate, "server", "the server's certificate", now)
-    policy = PolicyBuilder().store(Store([authority])).time(now)
-    certified = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    for host in hosts:
-        name = general_name(host)
-        if name not in certified:
-            raise DataError(
-                f"server: host {host} is not in its certificate, which names "
-                f"{', '.join(str(each.value) for each in certified)}; make one that does: "
-                "bfl federation renew DIR --host NAME"
-            )
-        try:
-            policy.build_server_verifier(name).verify(certificate, [])
-        except VerificationError as error:
-            raise DataError(
-                f"server: its certificate is not of the authority beside it ({error}); take all "
-                "files of the server's folder from one bfl federation init or renew"
-            ) from error
 
 
 def openssh_public(key: ec.EllipticCurvePublicKey) -> str:

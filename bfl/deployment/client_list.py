@@ -64,12 +64,9 @@ def _clients(given: Any) -> Any:
 
 
 class ClientList(Table):
-    """The clients that are let in, by partition id, and public keys that are not any more."""
+    """The clients that are let in, by partition id."""
 
     num_partitions: int = Field(ge=1)
-    revoked: Annotated[
-        tuple[Annotated[str, AfterValidator(checked_public)], ...], Field(strict=False)
-    ] = ()
     clients: Annotated[tuple[Client, ...], pydantic.BeforeValidator(_clients)] = Field(
         (), alias="client"
     )
@@ -85,10 +82,6 @@ class ClientList(Table):
                         "each its own"
                     )
                 others[key, value] = client
-            if client.public_key in self.revoked:
-                raise ConfigurationError(
-                    f"client {client.name}: its public-key is revoked; give it a new one"
-                )
             if not 0 <= client.partition_id < self.num_partitions:
                 raise ConfigurationError(
                     f"client {client.name}: partition-id is {client.partition_id}; allowed: 0 to "
@@ -112,17 +105,14 @@ class ClientList(Table):
         """Return the list with one client more."""
         return ClientList(
             num_partitions=max(self.num_partitions, client.partition_id + 1),
-            revoked=self.revoked,
             clients=tuple(sorted((*self.clients, client), key=lambda each: each.partition_id)),
         )
 
     def without(self, name: str) -> ClientList:
-        """Return the list without a client, whose key is revoked."""
+        """Return the list without a client."""
         client = self.client(name)
-        return ClientList(
-            num_partitions=self.num_partitions,
-            revoked=(*self.revoked, client.public_key),
-            clients=tuple(each for each in self.clients if each != client),
+        return self.model_copy(
+            update={"clients": tuple(each for each in self.clients if each != client)}
         )
 
 

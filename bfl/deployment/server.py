@@ -14,10 +14,16 @@ from typing import Any
 
 import httpx
 import tomli_w
+from cryptography import x509
 
 from bfl.deployment import client_list, processes
 from bfl.deployment import private_files as names
-from bfl.deployment.authority import check_server_certificate, load_certificate, load_private_key
+from bfl.deployment.authority import (
+    check_dates,
+    general_name,
+    load_certificate,
+    load_private_key,
+)
 from bfl.deployment.client_list import Client, ClientList
 from bfl.deployment.processes import LOG, Processes, Say, command
 from bfl.deployment.settings import EVERY_ADDRESS, EVERY_ADDRESS_6, ServerSettings
@@ -43,8 +49,14 @@ def check_server(folder: Path, now: datetime) -> tuple[ServerSettings, ClientLis
     for name in (names.SERVER_KEY, names.SECRET):
         names.check_private(folder / name, "server")
     certificate = load_certificate(folder / names.SERVER_CERTIFICATE)
-    authority = load_certificate(folder / names.CA)
-    check_server_certificate(certificate, authority, settings.hosts, now)
+    check_dates(certificate, "server", "the server's certificate", now)
+    named = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    if missing := [host for host in settings.hosts if general_name(host) not in named]:
+        raise DataError(
+            f"server: host {missing[0]} is not in its certificate, which names "
+            f"{', '.join(str(each.value) for each in named)}; make one that does: "
+            "bfl federation renew DIR --host NAME"
+        )
     if certificate.public_key() != load_private_key(folder / names.SERVER_KEY).public_key():
         raise DataError("server: server.key is not the key that server.crt is for")
     return settings, listed

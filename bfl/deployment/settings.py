@@ -12,7 +12,6 @@ from pydantic import AfterValidator, Field
 
 from bfl.configuration.messages import refused_values
 from bfl.configuration.sources import read_toml
-from bfl.data.datasets import validate_dataset
 from bfl.deployment.authority import LOOPBACK, general_name
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.federation.exchanges import exchanges
@@ -179,12 +178,6 @@ class NodeSettings(NodeTable):
         kind, _, name = dataset.partition(":")
         if name and kind in OF_PATHS:
             dataset = f"{kind}:{existing('dataset', name, '', OF_PATHS[kind])}"
-        # What a file of plugins brings is known in a run that names it, and asked before round 1.
-        elif dataset and not any(Path(plugins_dir).glob("*.py")):
-            try:
-                validate_dataset(dataset)
-            except ConfigurationError as error:
-                raise ConfigurationError(f"{where}: {error}") from error
         placed = {
             "plugins_dir": plugins_dir,
             "data_dir": existing("data-dir", read.data_dir, str(here / "data")),

@@ -22,14 +22,11 @@ from bfl.files import write_atomically
 
 TEMPLATE = Path(__file__).with_name("template")
 
-MOST_CLIENTS = 10_000
-"""The most clients of a federation that is made at once: each has a folder with keys of its own."""
-
 
 def init(path: Path, settings: ServerSettings, clients: int, now: datetime) -> FederationFolder:
     """Make a federation: authority, server's certificate, and a key pair for each client."""
-    if not 1 <= clients <= MOST_CLIENTS:
-        raise ConfigurationError(f"--clients is {clients}; allowed: 1 to {MOST_CLIENTS:,}")
+    if not 1 <= clients <= 10_000:  # each has a folder with keys of its own
+        raise ConfigurationError(f"--clients is {clients}; allowed: 1 to 10,000")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ConfigurationError(
             f"{path} is there already; allowed: a new folder, or add-client, revoke-client and "
@@ -73,7 +70,7 @@ def add_client(
 
 
 def revoke_client(path: Path, name: str) -> Client:
-    """Take a client off the list, and its key for ever; return it."""
+    """Take a client off the list; return it."""
     folder, listed, _ = _open(path)
     client = listed.client(name)
     listed.without(name).write(folder.server / names.CLIENTS, HEADER)
