@@ -18,16 +18,13 @@ from bfl.configuration.configuration import says_nothing_measured
 from bfl.data.datasets import Dataset, Reading, cached_dataset
 from bfl.data.datasets.encoding import Column, add_up
 from bfl.data.datasets.reading import COLUMNS, SUMMED
-from bfl.experiments.run.network import check_images
 from bfl.federation import wire
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.node_description import (
-    PERSONAL_MODELS,
     NodeDescription,
     TableDescription,
     code_digest,
 )
-from bfl.learning.models import create_architecture
 from bfl.plugins import load_plugins
 from bfl.posteriors import Posterior
 from bfl.texts import few, from_json
@@ -43,15 +40,13 @@ def describe(message: Message, context: Context) -> Message:
     node = Node.of(context)
     query: Any = message.content.get(wire.CONFIG, {})
     # Before the data, which a plugin may be the source of.
-    data, plugins, problem = None, _find_plugin_problem(query, node), ""
-    if not plugins:
-        data, problem = _read_data(query, node)
-    own_examples, labels, personal_model = 0, "", ""
+    plugins = _find_plugin_problem(query, node)
+    problem = "" if plugins else _find_data_problem(query, node)
+    own_examples, labels = 0, ""
     if not (plugins or problem):
         reading, private = reading_of_query(query, node), query.get(wire.PRIVATE) is True
         own_examples = declared_examples(node, reading, private=private)
         labels = _find_label_problem(query, node)
-        personal_model = _find_model_problem(query, node, data)
     description = NodeDescription(
         partition_id=node.partition_id,
         num_partitions=node.num_partitions,
@@ -61,7 +56,6 @@ def describe(message: Message, context: Context) -> Message:
         plugins=plugins,
         data=problem,
         labels=labels,
-        personal_model=personal_model,
         noise_anew=not node.simulated,
         reads_run_paths=node.reads_run_paths,
     )
@@ -76,17 +70,17 @@ def _find_plugin_problem(query: Mapping[str, Any], node: Node) -> str:
     return ""
 
 
-def _read_data(query: Mapping[str, Any], node: Node) -> tuple[Dataset | None, str]:
-    """Return the data that a SuperNode would train on, read as in the first round, or a problem.
+def _find_data_problem(query: Mapping[str, Any], node: Node) -> str:
+    """Read the data that a SuperNode would train on as in the first round; say what is wrong.
 
     The server learns which data they are, and whether they are there; the rest stands in the
     node's own log.
     """
     dataset = str(query.get(wire.DATASET, ""))
     if node.simulated or not (node.dataset or dataset):
-        return None, ""  # a simulated node has the server's
+        return ""  # a simulated node has the server's
     if node.reads_run_paths and wire.DATA_DIR not in query:
-        return None, ""  # it is asked again, with where they are
+        return ""  # it is asked again, with where they are
     try:
         reading = reading_of_query(query, node)
         if node.dataset:
@@ -98,14 +92,14 @@ def _read_data(query: Mapping[str, Any], node: Node) -> tuple[Dataset | None, st
     except errors.BflError as error:
         print(f"refused, {node.dataset or dataset}: {error}", file=sys.stderr)
         if error.public:
-            return None, str(error)
+            return str(error)
         which = "its own data" if node.dataset else f"the run's data set '{dataset}'"
         path = (node.dataset or dataset).partition(":")[2]
         problem = "cannot be used" if path and Path(path).exists() else "are not there"
-        return None, f"{which} {problem}; its own log says what is wrong with them"
+        return f"{which} {problem}; its own log says what is wrong with them"
     for line in data.said:
         print(line, file=sys.stderr)
-    return data, ""
+    return ""
 
 
 def _find_label_problem(query: Mapping[str, Any], node: Node) -> str:
@@ -135,16 +129,6 @@ def _find_label_problem(query: Mapping[str, Any], node: Node) -> str:
             f"the classes of its own data are not the run's, {few(names)}, in this order; its own "
             "log has them"
         )
-    return ""
-
-
-def _find_model_problem(query: Mapping[str, Any], node: Node, data: Dataset | None) -> str:
-    word = node.personal_model
-    if data is not None and word and query.get(PERSONAL_MODELS) is True:
-        try:
-            check_images(word, create_architecture(word), data.image_shape)
-        except errors.ConfigurationError as error:
-            return f"personal-model in its node configuration: {error}"
     return ""
 
 

@@ -79,7 +79,10 @@ def train_round(
         part_states = states.PartStates.of(parts, state_before, task, global_posterior)
 
     # The network, built once in a process.
-    personal_model = _personal_model(task, client)
+    personalization, personal_model = configuration.personalization, ""
+    if isinstance(personalization, PersonalModel):
+        words = personalization.assignment.words(node.num_partitions)
+        personal_model = words[task.partition_id]
     if client.trainer is None:
         start_tensorflow()
         client.trainer = trainer_for(
@@ -101,7 +104,6 @@ def train_round(
             else division.head_of(trainer.network.initial_posterior(keys.seed))
         )
         local_posterior, manifest = division.joined(global_posterior, own), division.shared
-    personalization = configuration.personalization
     if isinstance(personalization, PersonalModel):
         drawn = randomness.generator(keys.seed, "personal", task.partition_id)
         more["personal"] = PersonalTask(
@@ -226,12 +228,3 @@ def clip_and_noise(
         randomness.generator(configuration.keys.seed, *keyed) if node.simulated else SystemNormals()
     )
     return apply_outgoing(configuration.outgoing, update, global_posterior, normals)
-
-
-def _personal_model(task: wire.TrainTask, client: PreparedClient) -> str:
-    """Return the word of the client's personal model; empty: the federation's own, or none."""
-    personalization = client.configuration.personalization
-    if not isinstance(personalization, PersonalModel):
-        return ""
-    words = personalization.assignment.words
-    return client.node.personal_model or words(client.node.num_partitions)[task.partition_id]

@@ -19,7 +19,7 @@ from bfl.deployment.client_list import binding_problem, called
 from bfl.engine.flower import is_simulation
 from bfl.federation import wire
 from bfl.federation.client_metrics import neutralized
-from bfl.federation.node_description import PERSONAL_MODELS, NodeDescription, code_digest
+from bfl.federation.node_description import NodeDescription, code_digest
 from strategies.messaging import Outstanding, UsableReplies, exchange_with_retries
 
 T = TypeVar("T")
@@ -303,7 +303,6 @@ class NodeDescriptions:
         num_classes: int | None = None,
         class_names: Sequence[str] = (),
         dataset: tuple[str, str, Reading] | None = None,
-        personal_models: bool = False,
     ) -> None:
         self.known: dict[int, NodeDescription] = {}
         self.failures: dict[int, str] = {}
@@ -319,7 +318,6 @@ class NodeDescriptions:
                 if dataset
                 else {}
             ),
-            **({PERSONAL_MODELS: True} if personal_models else {}),
         }
         self._paths = (
             dict(zip((wire.DATASET, wire.DATA_DIR), dataset[:2], strict=True)) if dataset else {}

@@ -16,7 +16,6 @@ from bfl.deployment.authority import LOOPBACK, general_name
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.federation.exchanges import exchanges
 from bfl.files import given_path, write_atomically
-from bfl.learning.models import create_architecture
 from bfl.registry import STRICT, kebab
 
 EVERY_ADDRESS, EVERY_ADDRESS_6 = "0.0.0.0", "::"  # which takes IPv4 as well
@@ -40,15 +39,6 @@ def checked_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
 
 def _path(text: str, field: pydantic.ValidationInfo) -> str:
     return str(given_path(text, kebab(field.field_name or ""))) if text else ""
-
-
-def _model(word: str) -> str:
-    try:
-        if word:
-            create_architecture(word)
-    except (ConfigurationError, pydantic.ValidationError) as error:
-        raise ConfigurationError(f"personal-model is {word!r}: {error}") from error
-    return word
 
 
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -144,7 +134,6 @@ class NodeTable(Table):
     clients_list: PathText = ""
     greatest_weight: float = Field(1.0, gt=0.0, le=1.0)
     private: bool = False
-    personal_model: Annotated[str, AfterValidator(_model)] = ""
 
 
 class NodeSettings(NodeTable):

@@ -23,9 +23,6 @@ from bfl.registry import kebab
 TABLE_QUERY, ADD_UP_TABLE = "query.table", "train.table"
 """Types of messages before the first round that ask for nodes' tables, and for sums over them."""
 
-PERSONAL_MODELS = "personal-models"
-"""Entry of a query where clients train personal models: a node may have a setting of its own."""
-
 LONGEST_NAME = 500
 """Most characters of a column's, a category's or a class's name in a node's own table."""
 
@@ -48,10 +45,9 @@ class NodeDescription:
         own_examples: The number of examples of its own; 0: it takes its part of the run's data.
         code: The digest of the code that it runs; empty: not this package's.
         keeps_state: Whether what its client keeps outlives the node and Flower's run.
-        plugins: Why the run's plugins cannot be used on it; empty: they can, as for the next three.
+        plugins: Why the run's plugins cannot be used on it; empty: they can, as for the next two.
         data: Why the data that it would train on cannot be had.
         labels: Why the labels of its own data are not the run's.
-        personal_model: Why a personal model of its own cannot be trained on the data.
         noise_anew: Whether the noise of an update that it makes again is drawn anew.
         reads_run_paths: Whether it is a SuperNode that looks for data where the server has them.
     """
@@ -64,14 +60,13 @@ class NodeDescription:
     plugins: ClientText = ""
     data: ClientText = ""
     labels: ClientText = ""
-    personal_model: ClientText = ""
     noise_anew: bool = True
     reads_run_paths: bool = False
 
     @property
     def unfit(self) -> str:
         """Reason why it cannot take part; empty: it can."""
-        return self.plugins or self.data or self.labels or self.personal_model
+        return self.plugins or self.data or self.labels
 
     def to_content(self) -> RecordDict:
         """Return the description as a message's content."""

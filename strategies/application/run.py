@@ -86,7 +86,6 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
                 keys.data_dir,
                 replace(keys.reading, columns=SUMMED) if summing else keys.reading,
             ),
-            personal_models=configuration.personalization.active,
         )
         checks.check_attackers(configuration, federation)
         checks.check_states(configuration, federation)

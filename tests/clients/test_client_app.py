@@ -60,7 +60,6 @@ def test_a_node_says_what_it_would_do(config: Any, keeps: bool) -> None:
     ("config", "said"),
     [
         ({"allow-run-paths": "true"}, "allow-run-paths is 'true'; allowed: true or false"),
-        ({"personal-model": "cnn7"}, "personal-model is 'cnn7'"),
         ({"greatest-weight": 0}, "greatest-weight is 0; allowed: "),
         ({"greatest-weight": True}, "greatest-weight is True"),
         ({"greatest-weight": float("nan")}, "greatest-weight is nan"),
@@ -231,12 +230,11 @@ def test_a_supernode_imports_nothing_because_a_server_names_it(named: str, plugi
     assert plugin.stem in said
     assert not sys.imported_by_a_node  # type: ignore[attr-defined]
     # Nor does it say anything of the data or the model that the plugin would have.
-    question: dict[str, Any] = {"plugins": str(plugin), "num-classes": 10, "personal-models": True}
+    question: dict[str, Any] = {"plugins": str(plugin), "num-classes": 10}
     content = RecordDict({"config": ConfigRecord(question)})
-    reply = ask(describe, content, **{"personal-model": "mlp", "dataset": "of-the-plugin"})
+    reply = ask(describe, content, dataset="of-the-plugin")
     description = NodeDescription.from_content(reply.content)
     assert "plugins-dir" in description.unfit
-    assert description.personal_model == ""
 
 
 def test_a_supernode_takes_the_plugins_of_its_own_folder(plugin: Path, tmp_path: Path) -> None:
@@ -260,26 +258,6 @@ def test_a_supernode_takes_the_modules_that_its_installation_declares(
     monkeypatch.setattr(plugins, "installed_plugins", lambda: (installed,))
     assert problem(plugin.stem) == ""
     assert "entry points bfl.plugins" in problem("json.tool")
-
-
-@pytest.mark.parametrize(
-    ("node", "asked", "said"),
-    [
-        ({"personal-model": "cnn2"}, True, "at least 18 pixels a side, not 8 x 8"),
-        ({"personal-model": "cnn2", "dataset": "digits"}, True, "not 8 x 8"),
-        ({"personal-model": "mlp"}, True, ""),
-        ({}, True, ""),
-        ({"personal-model": "cnn2"}, False, ""),  # no model of its own is trained in that run
-    ],
-)
-def test_a_node_says_before_the_first_round_that_its_images_are_too_small_for_its_model(
-    node: dict[str, str], asked: bool, said: str
-) -> None:
-    question = {"dataset": "digits", **({"personal-models": True} if asked else {})}
-    content = RecordDict({"config": ConfigRecord(question)})
-    description = NodeDescription.from_content(ask(describe, content, **node).content)
-    assert said in description.personal_model
-    assert bool(description.personal_model) == bool(said) == bool(description.unfit)
 
 
 def test_a_client_is_prepared_again_if_it_is_asked_for_something_else() -> None:

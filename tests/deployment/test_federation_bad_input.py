@@ -64,7 +64,6 @@ CLIENTS, NODE, SERVER = "clients.toml", "node.toml", "server.toml"
         (NODE, "", "bundles = []", r"client-0: bundles is \[\]"),
         (NODE, "", "private = 1", "client-0: private is 1"),
         (NODE, "", "greatest-weight = 1.5", "client-0: greatest-weight is 1.5"),
-        (NODE, "", 'personal-model = "cnn7"', "client-0: personal-model is 'cnn7'"),
         (NODE, "", "task-timeout = 0", "client-0: task-timeout is 0"),
         (NODE, "", 'clients-list = "list.toml"', "client-0: clients-list is list.toml"),
         (NODE, "", 'exchange = "maskde"', "'maskde'.*'masked'"),
@@ -123,12 +122,11 @@ def test_the_file_that_the_setup_writes_names_every_setting() -> None:
 
 def test_what_a_clients_operator_says_reaches_its_app(federation: FederationFolder) -> None:
     place = federation.client("client-0")
-    said = 'private = true\npersonal-model = "lenet5"\ngreatest-weight = 0.4\n'
+    said = "private = true\ngreatest-weight = 0.4\n"
     (place / "node.toml").write_text(said)
     config = node_config(*check_client(place, NOW), Path("/state"), place / "key")
     node = Node.of(SimpleNamespace(node_config=config))  # type: ignore[arg-type]
-    assert (node.private, node.personal_model) == (True, "lenet5")
-    assert node.greatest_weight == 0.4
+    assert (node.private, node.greatest_weight) == (True, 0.4)
     assert not node.simulated
 
 
