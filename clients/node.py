@@ -45,12 +45,6 @@ class Node(NodeTable):
     def of(cls, context: Context) -> Node:
         """Return the node of a context, or raise ConfigurationError for a wrong setting."""
         given: Mapping[str, Any] = context.node_config
-        for key in ("partition-id", "num-partitions"):
-            if key not in given:
-                raise ConfigurationError(
-                    f"node configuration: {key} is missing; start the SuperNode with "
-                    "--node-config 'partition-id=0 num-partitions=2'"
-                )
         return cls.parse({**given, "simulated": in_simulation(given)}, "node configuration")
 
     @pydantic.model_validator(mode="after")

@@ -76,7 +76,7 @@ def pool_round(
         if rule.stochastic:
             generator = randomness.generator(seed, "pooling", request.server_round, client)
         if weight:
-            sums = sums or Sums(rule, posterior, state.posterior, state.unmoved_pool)
+            sums = sums or Sums(rule, posterior, state.posterior, state.unrounded_if_unmoved)
             sums.add(posterior, weight, generator)
         if spread:
             spread.add(posterior, weight)
@@ -192,7 +192,7 @@ def next_round(
     # rest: what is made of a noised pool reveals no more.
     if method.pool_noise:
         posterior = method.pool_noise(posterior, state.posterior, counts)
-        measured.pop(pooling.CLIPPED, None)  # of the pool before its noise
+        measured.pop(pooling.CLIPPED_FRACTION, None)  # of the pool before its noise
     if method.parts:
         parts = method.update_server_states(state.parts, combined, counts)
     if not method.server_optimizer.idle:
@@ -212,7 +212,7 @@ def next_round(
         last_pooled=last_pooled,
         damping=damping,
         posterior=posterior,
-        pool_float64=pooled.unrounded,
+        unrounded=pooled.unrounded,
         server_optimizer=optimizer,
         parts=parts,
         predictive={},

@@ -29,7 +29,7 @@ class ServerState:
         last_pooled: (K,) the last round in which each client's update was pooled; 0: none yet.
         damping: (K,) the share of the pooled step that was made in that round; 1: all.
         parts: What the parts keep, by the names of their states.
-        pool_float64: The posterior as it was pooled, in float64 and without point parameters; None
+        unrounded: The posterior as it was pooled, in float64 and without point parameters; None
             unless the pooling rule ``keeps_unrounded``.
     """
 
@@ -40,7 +40,7 @@ class ServerState:
     server_optimizer: Arrays = field(default_factory=dict)
     parts: Mapping[str, Arrays] = field(default_factory=dict)
     predictive: Arrays = field(default_factory=dict)
-    pool_float64: Posterior | None = None
+    unrounded: Posterior | None = None
 
     @classmethod
     def first(
@@ -55,9 +55,9 @@ class ServerState:
         return len(self.last_pooled)
 
     @property
-    def unmoved_pool(self) -> Posterior | None:
+    def unrounded_if_unmoved(self) -> Posterior | None:
         """The float64 pool, if the posterior is that but for rounding; otherwise None."""
-        pool = self.pool_float64
+        pool = self.unrounded
         for name in ("mean", "variance") if pool else ():
             sent = getattr(self.posterior, name)
             with np.errstate(over="ignore"):  # what was clipped
@@ -96,9 +96,9 @@ class ServerState:
             **add_prefix(_OPTIMIZER, self.server_optimizer),
             **add_prefix(_PREDICTIVE, self.predictive),
         }
-        if self.pool_float64 is not None:
-            arrays[f"{_UNROUNDED}mean"] = self.pool_float64.mean
-            arrays[f"{_UNROUNDED}variance"] = self.pool_float64.variance
+        if self.unrounded is not None:
+            arrays[f"{_UNROUNDED}mean"] = self.unrounded.mean
+            arrays[f"{_UNROUNDED}variance"] = self.unrounded.variance
         for part, state in self.parts.items():
             arrays |= add_prefix(f"{_PARTS}{part}.", state)
         return arrays
@@ -121,7 +121,7 @@ class ServerState:
             server_optimizer=strip_prefix(_OPTIMIZER, arrays),
             parts=parts,
             predictive=strip_prefix(_PREDICTIVE, arrays),
-            pool_float64=Posterior(**pool, point=np.empty(0)) if pool else None,
+            unrounded=Posterior(**pool, point=np.empty(0)) if pool else None,
         )
 
 

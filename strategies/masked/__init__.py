@@ -59,7 +59,11 @@ def pool_masked_round(
     sums = decoded_statistics(total, wanted.exponents, previous.size, previous.point.size)
     try:
         pooled = pooling.pooled_statistics(
-            rule, sums, [weights[client] for client in participants], previous, state.unmoved_pool
+            rule,
+            sums,
+            [weights[client] for client in participants],
+            previous,
+            state.unrounded_if_unmoved,
         )
         if problem := implausible_pool(pooled.posterior, previous):
             raise PosteriorError(problem)

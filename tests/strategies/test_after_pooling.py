@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from small_federation import federated_round
 
-from bfl.aggregation.pooling import CLIPPED
+from bfl.aggregation.pooling import CLIPPED_FRACTION
 from bfl.configuration import resolve
 from bfl.errors import RunError
 from bfl.federation.outgoing import sent
@@ -198,4 +198,4 @@ def test_an_update_that_is_too_long_is_left_out_of_the_round() -> None:
     clients: Any = Clients(sent, seen)
     _, report = federated_round(method, state, clients, 0)
     assert [problem is None for problem in seen] == [True, True, False]
-    assert CLIPPED not in report.metrics
+    assert CLIPPED_FRACTION not in report.metrics

@@ -385,7 +385,7 @@ def test_the_prior_stays_what_it_was_where_posteriors_are_sent_in_float32(tmp_pa
     done = killed.run(50, lost_checkpoints=1)[-1]
     assert done.posterior.mean.dtype == done.posterior.variance.dtype == np.float32
     assert np.sqrt(done.posterior.variance.mean()) == pytest.approx(sigma, rel=0.5)
-    pooled = done.state.pool_float64
+    pooled = done.state.unrounded
     assert pooled is not None
     for name in ("mean", "variance"):  # what is sent is that, rounded once
         rounded = getattr(pooled, name).astype(np.float32)
@@ -400,6 +400,6 @@ def test_the_prior_stays_what_it_was_where_posteriors_are_sent_in_float32(tmp_pa
 
 def test_a_posterior_that_was_moved_after_pooling_is_gone_on_from(tmp_path: Path) -> None:
     state = federation(tmp_path, ALL).run(1)[-1].state
-    assert state.unmoved_pool is not None
+    assert state.unrounded_if_unmoved is not None
     moved = Posterior(state.posterior.mean + 1.0, state.posterior.variance, state.posterior.point)
-    assert replace(state, posterior=moved).unmoved_pool is None
+    assert replace(state, posterior=moved).unrounded_if_unmoved is None

@@ -1,7 +1,7 @@
 """Pooling rules: how the clients' Gaussian posteriors become one."""
 
 from bfl.aggregation.pooling.base import (
-    CLIPPED,
+    CLIPPED_FRACTION,
     DAMPED_FURTHER,
     DAMPING,
     Pooled,
@@ -17,7 +17,7 @@ from bfl.aggregation.pooling.core import (
 )
 
 __all__ = [
-    "CLIPPED",
+    "CLIPPED_FRACTION",
     "DAMPED_FURTHER",
     "DAMPING",
     "Pooled",

@@ -21,7 +21,7 @@ Array = npt.NDArray[np.float64]
 EPSILON = float(np.finfo(np.float64).eps)
 """The machine epsilon of what is summed."""
 
-CLIPPED = "clipped-fraction"
+CLIPPED_FRACTION = "clipped-fraction"
 """The diagnostic of every rule: the fraction of the Gaussian parameters whose pooled mean or
 variance, sound in float64, was clipped to what the result's type can hold."""
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.aggregation.pooling.base import (
-    CLIPPED,
+    CLIPPED_FRACTION,
     DAMPED_FURTHER,
     DAMPING,
     EPSILON,
@@ -185,7 +185,7 @@ class Sums:
             exact = Posterior(np.empty(self.size), np.empty(self.size), np.empty(0))
         most, largest, most_point = (float(np.finfo(dtype).max) for dtype in self.types)
         smallest = float(np.finfo(variance.dtype).tiny)
-        marked = dict.fromkeys((*rule.fractions, CLIPPED), 0)
+        marked = dict.fromkeys((*rule.fractions, CLIPPED_FRACTION), 0)
         for part in self.parts:
             block = replace(self._block(part), damping=step.get(DAMPING, 1.0))
             with _errors_of(rule, "decode the sums"):
@@ -194,7 +194,7 @@ class Sums:
             inside = np.clip(decoded.mean, -most, most)
             positive = np.clip(decoded.variance, smallest, largest)
             clipped = (inside != decoded.mean) | (positive != decoded.variance)
-            for name, mask in {**decoded.marks, CLIPPED: clipped}.items():
+            for name, mask in {**decoded.marks, CLIPPED_FRACTION: clipped}.items():
                 marked[name] += int(np.count_nonzero(mask))
             mean[part], variance[part] = inside, positive
             if exact:

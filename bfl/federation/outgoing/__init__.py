@@ -25,7 +25,7 @@ from bfl.federation.privacy import (
 from bfl.posteriors import Posterior
 from bfl.registry import Component, Registry
 
-CLIPPED = "clipped-updates"
+CLIPPED_UPDATES = "clipped-updates"
 """The property of a part that bounds the length of differences."""
 
 ROUNDINGS = 8
@@ -162,7 +162,7 @@ def length_problem(chain: Sequence[Outgoing]) -> str:
     Behind the clipping no part may make a difference longer.
     """
     active = [part for part in chain if part.active]
-    if not any(CLIPPED in part.requires() for part in active):
+    if not any(CLIPPED_UPDATES in part.requires() for part in active):
         return ""
     clip: Outgoing | None = None
     for part in active:
@@ -173,7 +173,7 @@ def length_problem(chain: Sequence[Outgoing]) -> str:
                 f"noise could not know how long one is; allowed: '{part.name}' before "
                 f"'{clip.name}', or a chain without it"
             )
-        clip = clip or (part if CLIPPED in part.has() else None)
+        clip = clip or (part if CLIPPED_UPDATES in part.has() else None)
     return ""
 
 
@@ -219,7 +219,7 @@ class Clip(Outgoing):
 
     def has(self) -> frozenset[str]:
         """Return that what follows knows how large a difference can be."""
-        return frozenset({CLIPPED})
+        return frozenset({CLIPPED_UPDATES})
 
     def holds(self, difference: Array) -> bool:
         """Return whether the norm is at most ``clip_norm``."""
@@ -304,7 +304,7 @@ class Noise(Outgoing):
         # The server measures differences from its own posterior: clients have to have been sent it.
         # A client that is asked again in a round would release another update of that round.
         own = {"averaged-values", "sent-variances"} if self.draws_on_pool else {"asked-once"}
-        return frozenset({CLIPPED, "uniform-weights", *own})
+        return frozenset({CLIPPED_UPDATES, "uniform-weights", *own})
 
     def excludes(self) -> frozenset[str]:
         """Return what would tell of a client's data besides its noised difference."""

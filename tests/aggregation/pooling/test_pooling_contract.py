@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bfl.aggregation.pooling import (
-    CLIPPED,
+    CLIPPED_FRACTION,
     DAMPED_FURTHER,
     DAMPING,
     PoolingRule,
@@ -133,7 +133,7 @@ def test_results_are_valid_of_the_given_type_and_size(
     for name in ("mean", "variance", "point"):
         assert getattr(pooled.posterior, name).dtype == dtype
     step = (DAMPING, DAMPED_FURTHER) if rule.damped else ()
-    assert tuple(pooled.diagnostics) == (*rule.fractions, CLIPPED, *step)
+    assert tuple(pooled.diagnostics) == (*rule.fractions, CLIPPED_FRACTION, *step)
     assert all(0 <= fraction <= 1 for fraction in pooled.diagnostics.values())
 
 
