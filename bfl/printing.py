@@ -1,6 +1,7 @@
 """Standard output and error: no character and no reader that has gone ends a run.
 
-TensorFlow's banner, which no setting of its own turns off, is kept away.
+TensorFlow's banner, which no setting of its own turns off, is kept away; and a command says what it
+is doing whenever it would be silent for three seconds, in a line of a thread's.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import os
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
-
-from bfl.activity import spoke
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -104,3 +105,70 @@ def print_anywhere() -> None:
             setattr(sys, name, _Lasting(stream.buffer, stream.encoding, "replace", None, buffering))
             if "utf" not in stream.encoding.lower():
                 os.environ["PYTHONIOENCODING"] = f"{stream.encoding}:replace"
+
+
+SILENCE = 2.4
+"""Seconds without output after which a line says what a command is doing."""
+
+LONG, LONG_SILENCE = 60.0, 30.0
+"""Seconds after which nothing has changed for long, and those between lines from then on: a log of
+hours stays readable."""
+
+_step = _detail = ""
+_changed = _spoken = time.monotonic()
+_shown = False
+
+
+def doing(step: str) -> None:
+    """Name what is done from now on, until the next call: what may take seconds."""
+    global _step, _detail, _changed
+    _step, _detail, _changed = step, "", time.monotonic()
+
+
+def detail(text: str) -> None:
+    """Say how far the present step is."""
+    global _detail, _changed
+    if text != _detail:
+        _detail, _changed = text, time.monotonic()
+
+
+def described() -> str:
+    """Return the present step and how far it is."""
+    return ": ".join(filter(None, (_step, _detail)))
+
+
+def spoke() -> None:
+    """Take note that something has been printed."""
+    global _spoken
+    _spoken = time.monotonic()
+
+
+@contextmanager
+def shown(began: float | None = None) -> Iterator[None]:
+    """Print lines inside while nobody else prints any; an outer block does it already.
+
+    Args:
+        began: What their seconds count from, by the monotonic clock; None: now.
+    """
+    global _shown
+    if _shown:
+        yield
+        return
+    _shown, over = True, Event()
+    start = time.monotonic() if began is None else began
+    thread = Thread(target=_speak, args=[over, start], daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(1.0)
+        _shown = False
+
+
+def _speak(over: Event, start: float) -> None:
+    while not over.wait(0.2):
+        now, text = time.monotonic(), described()
+        if text and now - _spoken >= (LONG_SILENCE if now - _changed > LONG else SILENCE):
+            print(f"[{now - start:6.1f} s] {text}", file=sys.stdout, flush=True)
+            spoke()

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bfl.activity import doing
 from bfl.closing import base
 from bfl.closing.base import Array, Known, Sizes, SumsRound, schedule
 from bfl.errors import ConfigurationError, RunError
@@ -21,6 +20,7 @@ from bfl.federation.state import Snapshots
 from bfl.federation.wire import CLOSE
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
+from bfl.printing import doing
 from strategies.flower_clients import FlowerClients
 from strategies.masked import WantedSum, add_up
 from strategies.method import Method

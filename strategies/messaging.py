@@ -12,12 +12,12 @@ from typing import TypeVar
 from flwr.app import DEFAULT_TTL, Error, Message
 from flwr.serverapp import Grid
 
-from bfl.activity import detail
 from bfl.engine.flower import NO_REPLY, is_simulation, poll_interval
 from bfl.engine.flower.replies import Replies, UnusableReplyError
 from bfl.errors import LostStateError
 from bfl.federation.client_metrics import neutralized
 from bfl.federation.wire import RUN_CANNOT_GO_ON
+from bfl.printing import detail
 
 T = TypeVar("T")
 

@@ -20,7 +20,6 @@ CHAPTERS = (
     "bfl.randomness",
     "bfl.cpus",
     "bfl.archives",
-    "bfl.activity",
     "bfl.printing",
     "bfl.keras",
     "bfl.registry",

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from bfl.activity import doing
 from bfl.commands.terminal import add_run_config_to
 from bfl.configuration import resolve
 from bfl.configuration.sources import read_run_config
 from bfl.data.datasets import Dataset, Reading, load_dataset, said_of
 from bfl.errors import ConfigurationError, DataError
+from bfl.printing import doing
 from bfl.texts import counted, few
 
 KEYS = "as for bfl run, whose keys say how data are read, such as target and image-size"

@@ -15,9 +15,8 @@ from contextlib import ExitStack
 
 from psutil import Process
 
-from bfl.activity import doing, shown
 from bfl.commands.interruption import Interruption
-from bfl.printing import print_anywhere
+from bfl.printing import doing, print_anywhere, shown
 
 COMPUTE = (["run"], ["close"], ["check"], ["federation", "run"], ["federation", "check"])
 """Commands that show what they are doing from the first second."""

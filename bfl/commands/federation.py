@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from bfl.activity import doing, shown
 from bfl.commands.check import reading_of, report
 from bfl.commands.terminal import add_run_config_to, path_argument
 from bfl.configuration import resolve
@@ -26,6 +25,7 @@ from bfl.deployment.private_files import (
 from bfl.deployment.settings import ServerSettings, checked_hosts
 from bfl.errors import ConfigurationError, DataError, RunError
 from bfl.files import given_path
+from bfl.printing import doing, shown
 from bfl.texts import read_text
 
 STATE = "state"

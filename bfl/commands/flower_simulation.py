@@ -9,7 +9,6 @@ from pathlib import Path
 
 import psutil
 
-from bfl.activity import doing
 from bfl.commands.terminal import (
     add_plugins_to,
     add_run_config_to,
@@ -35,6 +34,7 @@ from bfl.experiments.run.simulation import (
 )
 from bfl.files import given_path
 from bfl.plugins import load_plugins, named_plugins
+from bfl.printing import doing
 
 DESCRIPTION = "Simulate a Flower app: its ServerApp and as many clients as asked for."
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import tomli_w
 
-from bfl.activity import doing, spoke
 from bfl.deployment.processes import Say
 from bfl.errors import RunError
+from bfl.printing import doing, spoke
 
 STARTED = re.compile(r"Successfully started run (\d+)")
 COMPLETED = "finished:completed"

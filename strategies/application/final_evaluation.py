@@ -7,7 +7,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from bfl.activity import doing
 from bfl.closing import Closed, closed
 from bfl.closing.base import Known
 from bfl.closing.feature_density import UNFAMILIAR
@@ -25,6 +24,7 @@ from bfl.experiments.results.table import metrics_table
 from bfl.federation.wire import Positions
 from bfl.posteriors import Posterior
 from bfl.posteriors.spread import isotropic, scale_spread
+from bfl.printing import doing
 from strategies.application.evaluation import evaluated_ensemble, not_finite
 from strategies.application.rounds import FederationRun
 from strategies.run_support import NOT_FINITE

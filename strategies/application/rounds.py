@@ -9,7 +9,6 @@ from typing import Any
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 
-from bfl.activity import doing
 from bfl.aggregation import precision_spread
 from bfl.closing.base import Known, schedule
 from bfl.configuration import Configuration
@@ -24,6 +23,7 @@ from bfl.federation import wire
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.outgoing import is_private
 from bfl.posteriors import Posterior
+from bfl.printing import doing
 from strategies import privacy, strategy_class
 from strategies.application import checks, evaluation
 from strategies.application.data import RunData

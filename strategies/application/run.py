@@ -7,7 +7,6 @@ from dataclasses import replace
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from bfl.activity import doing
 from bfl.configuration import Configuration, resolve
 from bfl.data.datasets import cached_dataset
 from bfl.data.datasets.reading import SUMMED
@@ -20,7 +19,7 @@ from bfl.experiments.run.network import given_posterior
 from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
 from bfl.experiments.run.simulation import made_up_name
 from bfl.federation.outgoing import is_private
-from bfl.printing import print_anywhere
+from bfl.printing import doing, print_anywhere
 from strategies.application import checks, data, evaluation, tables
 from strategies.application.final_evaluation import finish
 from strategies.application.pretraining import pretrain

@@ -11,12 +11,12 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from bfl.activity import doing
 from bfl.engine import ray_cluster
 from bfl.engine.flower import exchanged, grid_of, handed_out_at_once, new_context, new_run
 from bfl.engine.flower.app import FlowerApp, client_resources
 from bfl.engine.run import EngineRun
 from bfl.errors import ConfigurationError, RunError
+from bfl.printing import doing
 
 INTERRUPTED_THREADS, FAILED_THREADS = 3.0, 60.0
 """Seconds that the threads of an interrupted and of a failed run have to end: it may evaluate."""

@@ -25,7 +25,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from bfl import activity
+from bfl import printing
 from bfl.errors import DataError
 from bfl.evaluation.metrics import higher_is_better
 from bfl.evaluation.metrics import metrics as registered_metrics
@@ -187,7 +187,7 @@ _BOUNDS = {EPSILON: "ε", EXAMPLE_EPSILON: "ε of examples", "failures": "failur
 
 class _ActivityColumn(ProgressColumn):
     def render(self, task: Task) -> Text:
-        return Text(activity.described(), style="dim", overflow="ellipsis", no_wrap=True)
+        return Text(printing.described(), style="dim", overflow="ellipsis", no_wrap=True)
 
 
 class ProgressReport:
@@ -229,7 +229,7 @@ class ProgressReport:
     def say(self, text: str) -> None:
         """Print a line, with the seconds since the start."""
         self.console.print(f"[{time.monotonic() - self._started:6.1f} s] {text}", markup=False)
-        activity.spoke()
+        printing.spoke()
 
     def round(self, number: int, seconds: float, metrics: Mapping[str, Any]) -> None:
         """Print the line of a finished round."""
@@ -247,7 +247,7 @@ class ProgressReport:
 
     def __enter__(self) -> ProgressReport:
         if not self.console.quiet:
-            self._shown.enter_context(activity.shown(self._started))
+            self._shown.enter_context(printing.shown(self._started))
         self._progress.start()
         return self
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from bfl.activity import doing
 from bfl.configuration import resolve
 from bfl.engine.flower import FlowerApp, RayEngine, Values, run_serially
 from bfl.engine.run import EngineRun
@@ -29,7 +28,7 @@ from bfl.experiments.results.clients import (
 from bfl.experiments.results.run_folder import BASELINES, CONFIG, METRICS, RunFolder
 from bfl.experiments.results.summary import BEFORE_CLOSING, values_before_closing
 from bfl.experiments.run.resume import FREE_TO_CHANGE
-from bfl.printing import say
+from bfl.printing import doing, say
 
 LOCAL, CENTRAL = "local", "central"
 COMPARED = ("accuracy", ERROR, "negative-log-likelihood", "expected-calibration-error")

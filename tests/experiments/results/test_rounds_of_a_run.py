@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from bfl import activity
+from bfl import printing
 from bfl.experiments.results.clients import (
     baseline_rows,
     baseline_verdict,
@@ -145,8 +145,8 @@ def test_a_terminal_gets_a_bar_and_what_is_done(monkeypatch: pytest.MonkeyPatch)
     with ProgressReport(40, Console(file=stream, width=80, force_terminal=True)) as progress:
         for number in range(1, 20):
             progress.round(number, 2.5, {"accuracy": number / 20})
-        activity.doing("round 20")
-        activity.detail("7 of 10")
+        printing.doing("round 20")
+        printing.detail("7 of 10")
     said = stream.getvalue()
     for part in ("19/40", "\x1b[", "round 20: 7 of 10"):
         assert part in said

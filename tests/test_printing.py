@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import time
 
-from bfl import activity
+from bfl import printing
 from bfl.engine.flower import FlowerApp
 from bfl.experiments.run.simulation import chosen_backend
 
 
 def test_silence_is_filled_and_speech_is_not_interrupted(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(activity, "SILENCE", 0.3)
-    with activity.shown(), activity.shown():
-        activity.doing("the network is built")
+    monkeypatch.setattr(printing, "SILENCE", 0.3)
+    with printing.shown(), printing.shown():
+        printing.doing("the network is built")
         for _ in range(8):
-            activity.spoke()
+            printing.spoke()
             time.sleep(0.1)
         assert capsys.readouterr().out == ""
         time.sleep(0.7)
-        activity.detail("2 of 3")
+        printing.detail("2 of 3")
         time.sleep(0.7)
     first, *_, last = capsys.readouterr().out.splitlines()
     assert first.endswith("s] the network is built")
@@ -28,10 +28,10 @@ def test_silence_is_filled_and_speech_is_not_interrupted(monkeypatch, capsys) ->
 
 
 def test_what_takes_long_is_told_less_often(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(activity, "SILENCE", 0.3)
-    monkeypatch.setattr(activity, "LONG", 0.0)
-    with activity.shown():
-        activity.doing("waiting")
+    monkeypatch.setattr(printing, "SILENCE", 0.3)
+    monkeypatch.setattr(printing, "LONG", 0.0)
+    with printing.shown():
+        printing.doing("waiting")
         time.sleep(1.0)
     assert capsys.readouterr().out == ""
 
