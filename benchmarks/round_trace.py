@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from bfl.configuration.pairs import parse_pairs
+from bfl.configuration.settings import parse_pairs
 from bfl.engine.flower import FlowerApp, run_serially
 from strategies.posterior_pooling import PosteriorPooling
 

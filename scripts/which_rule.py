@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 import bfl
-from bfl.configuration.pairs import parse_pairs
+from bfl.configuration.settings import parse_pairs
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS, STUDIES = ROOT / "docs" / "results", ROOT / "configs" / "which-rule"

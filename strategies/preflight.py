@@ -11,7 +11,7 @@ from bfl.aggregation.pooling import PoolingRule, pool
 from bfl.aggregation.server import Server, UsesServer
 from bfl.closing.base import schedule
 from bfl.configuration import Configuration, contradictions, resolve
-from bfl.configuration.component_slots import SLOTS, base_of
+from bfl.configuration.component_slots import SLOTS
 from bfl.data.datasets.server_data import HELD_BACK
 from bfl.errors import ConfigurationError, PosteriorError
 from bfl.federation.parts import TwoSidedPart
@@ -102,7 +102,7 @@ def check_declarations(
         )
     picked: dict[str, Any] = method.picked()
     for kind in SLOTS:
-        own = tuple(part for part in method.parts if isinstance(part, base_of(kind)))
+        own = tuple(part for part in method.parts if isinstance(part, kind.base))
         if own and kind.key == kind.registry.kind:
             picked[kind.attribute] = own if kind.chain else own[0]
     keys: dict[str, Any] = {"scale_floor": method.scale_floor, "round_retries": round_retries}
@@ -112,8 +112,6 @@ def check_declarations(
     together = replace(clients, keys=clients.keys.model_copy(update=keys), **picked)
     known = [kind for kind in SLOTS if configuration or kind.attribute in picked]
     # Without a part there is none of its kind on the server; on the clients there may be any.
-    absent = [
-        kind for kind in SLOTS if kind not in known and issubclass(base_of(kind), TwoSidedPart)
-    ]
+    absent = [kind for kind in SLOTS if kind not in known and issubclass(kind.base, TwoSidedPart)]
     if problems := contradictions(together, known, absent):
         raise ConfigurationError("\n".join(problems))

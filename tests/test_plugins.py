@@ -17,7 +17,7 @@ from bfl import plugins
 from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.weightings import weightings
 from bfl.configuration import refuse_unread, resolve
-from bfl.configuration.pairs import parse_pairs
+from bfl.configuration.settings import parse_pairs
 from bfl.engine.flower import FlowerApp, new_run, run_serially
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError
@@ -205,18 +205,6 @@ def test_what_cannot_be_loaded_is_refused_and_leaves_nothing(
     assert pooling_rules.spellings() == before
 
 
-def test_two_files_that_register_one_name_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for file, more in (("first.py", ""), ("second.py", "# another content\n")):
-        Path(file).write_text(RULE.format(name="of-two-files") + more, encoding="utf-8")
-    with pytest.raises(ConfigurationError) as told:
-        resolve({"plugins": "first.py, second.py"})
-    assert str(tmp_path / "first.py") in str(told.value)
-    assert str(tmp_path / "second.py") in str(told.value)
-
-
 @pytest.mark.parametrize("declares", ["has", "requires", "excludes"])
 def test_a_part_that_declares_what_is_no_property_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, declares: str
@@ -357,42 +345,3 @@ def test_parts_that_do_not_go_with_that_method_make_runs_as_well(
 @pytest.mark.long
 def test_rays_actors_have_the_same_parts(serial_run: Path, tmp_path: Path) -> None:
     assert digest_of(run(tmp_path)) == digest_of(serial_run)
-
-
-MISDECLARED = '''
-from bfl.aggregation.refinements import Refined, Refinement, refinements
-from bfl.federation.parts import TwoSidedPart
-
-
-@refinements.register("mine")
-class Mine(BASES):
-    """A refinement."""
-
-    SETTING: int = 1
-
-    def refine(self, context):
-        return Refined(context.pooled, {})
-'''
-
-
-@pytest.mark.parametrize(
-    ("bases", "setting", "said"),
-    [
-        ("Refinement", "local_epochs", "a setting 'local-epochs', a key of every run"),
-        ("Refinement", "batch_size", "a setting 'batch-size', a key of every run"),
-        (
-            "Refinement, TwoSidedPart",
-            "my_steps",
-            "clients are not sent the refinement; allowed for a TwoSidedPart",
-        ),
-    ],
-)
-def test_a_part_that_would_run_otherwise_than_the_record_says_is_refused(
-    bases: str, setting: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code = MISDECLARED.replace("BASES", bases).replace("SETTING", setting)
-    Path("mine.py").write_text(code, encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=re.escape(said)) as caught:
-        resolve({"plugins": "mine.py", "refinement": "mine"})
-    assert "Mine ('mine')" in str(caught.value)

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from bfl import study
 from bfl.aggregation.pooling import pooling_rules
 from bfl.configuration import resolve
-from bfl.configuration.pairs import parse_pairs
+from bfl.configuration.settings import parse_pairs
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

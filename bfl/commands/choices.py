@@ -12,8 +12,7 @@ from rich.table import Table
 
 from bfl.commands.terminal import as_markdown, console
 from bfl.configuration.component_slots import REGISTRIES
-from bfl.configuration.keys import SECTIONS
-from bfl.configuration.messages import ALSO_CALLED, unknown_key
+from bfl.configuration.messages import unknown_key
 from bfl.configuration.settings import Setting, settings, settings_of, unset_values
 from bfl.data.datasets import dataset_sources
 from bfl.errors import ConfigurationError, unknown_name
@@ -27,11 +26,8 @@ All that you can choose, by key; settings are keys too, with their defaults in p
 _KEYS = """# Keys
 
 All configuration keys. `bfl keys --markdown` prints this page;
-[configuration.md](configuration.md) says how to give values. In a file a key may stand in its
-section, such as `[training]`, or at the top.
+[configuration.md](configuration.md) says how to give values.
 """
-
-TOP = "top of the file"
 
 
 def add_list_to(choices: argparse.ArgumentParser) -> None:
@@ -91,18 +87,17 @@ def list_keys(given: argparse.Namespace) -> None:
         by_key.setdefault(setting.key, []).append(setting)
     if given.word:
         word = given.word.lower().replace("_", "-")
-        also, begins = ALSO_CALLED.get(word), re.compile(rf"\b{re.escape(word)}")
+        begins = re.compile(rf"\b{re.escape(word)}")
         by_key = {
             key: declared
             for key, declared in by_key.items()
-            if key == also or begins.search(f"{key} {_meaning(declared)}".lower())
+            if begins.search(f"{key} {_meaning(declared)}".lower())
         }
         if not by_key:
             raise ConfigurationError(unknown_key(given.word, [s.key for s in settings()]))
-    tables = {title: Table(title=title, title_justify="default") for title in (TOP, *SECTIONS)}
-    for table in tables.values():
-        for header in ("key", "type", "default", "meaning"):
-            table.add_column(header, overflow="fold")
+    table = Table()
+    for header in ("key", "type", "default", "meaning"):
+        table.add_column(header, overflow="fold")
     for key, declared in by_key.items():
         readers: dict[str, list[str]] = {}
         for setting in declared:
@@ -111,12 +106,11 @@ def list_keys(given: argparse.Namespace) -> None:
             f"{default} ({', '.join(names)})" if readers.keys() - {default} else default
             for default, names in readers.items()
         )
-        words = (key, declared[0].type, defaults, escape(_meaning(declared)))
-        tables[declared[0].section or TOP].add_row(*words)
+        table.add_row(key, declared[0].type, defaults, escape(_meaning(declared)))
     if given.markdown:
-        print(_KEYS, *map(as_markdown, tables.values()), sep="\n", end="")
+        print(_KEYS, as_markdown(table), sep="\n", end="")
         return
-    console().print(*(table for table in tables.values() if table.row_count), sep="\n")
+    console().print(table)
 
 
 def _meaning(declared: Sequence[Setting]) -> str:

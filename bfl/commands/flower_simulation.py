@@ -15,7 +15,6 @@ from bfl.commands.terminal import (
     exits_with_status,
     path_argument,
 )
-from bfl.configuration.settings import read_sections
 from bfl.configuration.sources import flatten, read_run_config, read_toml, with_own_plugins
 from bfl.engine.flower import OWN_SERVER, FlowerApp, Values
 from bfl.engine.run import EngineRun
@@ -183,9 +182,7 @@ def resumed(folder: str, overrides: Values, *, renamed: bool = False) -> Values:
         )
     path = RunFolder.at(given_path(folder, "--resume")).path.resolve()
     file = path / "config.toml"
-    saved = with_own_plugins(
-        flatten(read_sections(read_toml(file), str(file))), named_plugins(overrides), file
-    )
+    saved = with_own_plugins(flatten(read_toml(file)), named_plugins(overrides), file)
     where: Values = {"output-dir": str(path.parent), "name": path.name, "resume": True}
     return {**saved, **overrides, **where}
 

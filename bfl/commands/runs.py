@@ -13,7 +13,6 @@ from bfl.commands.terminal import (
     path_argument,
 )
 from bfl.configuration import refuse_unread, resolve
-from bfl.configuration.settings import in_sections
 from bfl.configuration.sources import read_run_config
 from bfl.engine.flower import FlowerApp
 from bfl.errors import ConfigurationError, DataError
@@ -83,4 +82,4 @@ def show_run(given: argparse.Namespace) -> None:
     closed = with_closing(FlowerApp.own(), values, lambda line: print(f"# {line}"))
     configuration = resolve(closed, check_data=False)  # the data may be elsewhere
     refuse_unread(configuration, values)
-    print(f"# {configuration.title}", tomli_w.dumps(in_sections(configuration.values)), sep="\n")
+    print(f"# {configuration.title}", tomli_w.dumps(configuration.values), sep="\n")

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from bfl.closing import closings
-from bfl.configuration.component_slots import REGISTRIES, SLOTS, ComponentSlot, base_of
+from bfl.configuration.component_slots import SLOTS, ComponentSlot
 from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
 from bfl.configuration.settings import NO_STRATEGY, NamedStrategy
 from bfl.data.datasets.foreign import corruption_names
-from bfl.errors import unknown_name
+from bfl.errors import ConfigurationError, unknown_name
 from bfl.federation.outgoing import is_private, length_problem, order_problem
 from bfl.federation.parts import TwoSidedPart
 from bfl.learning.priors import priors
-from bfl.registry import Component, kebab
 
 if TYPE_CHECKING:
     from bfl.configuration.configuration import Configuration
@@ -111,14 +109,13 @@ def _choices(
 def _conflicts(choices: Sequence[Choice]) -> Iterator[str]:
     """Yield what choices need or exclude of each other; of a key without a choice nothing is known.
 
-    What a user-defined part declares wrongly comes alone.
+    A name of a user-defined part that is no property is refused alone.
     """
-    wrong = [*declaration_problems(tuple(registry.classes() for registry in REGISTRIES))]
     for choice in choices:
         for name in sorted((choice.has | choice.requires | choice.excludes) - PROPERTIES.keys()):
-            wrong.append(f"{choice.description}: {unknown_name('property', name, PROPERTIES)}")
-    yield from wrong
-    for choice in () if wrong else choices:
+            problem = unknown_name("property", name, PROPERTIES)
+            raise ConfigurationError(f"{choice.description}: {problem}")
+    for choice in choices:
         for name in sorted(choice.requires):
             others = [other for other in choices if other.key == PROPERTIES[name].key]
             if others and not any(name in other.has for other in others):
@@ -145,32 +142,6 @@ def _allowed(name: str, *, needed: bool) -> str:
     return how or (f"{key} {having}" if having else f"{key}={json.dumps(default)}")
 
 
-@lru_cache(maxsize=1)
-def declaration_problems(registered: tuple[tuple[type[Component], ...], ...]) -> tuple[str, ...]:
-    """Return what components declare that collides with the keys of every run.
-
-    Args:
-        registered: The components of ``REGISTRIES``, for which it is found once in a process.
-    """
-    problems = []
-    every_run = {kebab(name) for name in Keys.model_fields} | {kind.key for kind in SLOTS}
-    both_sides = {kind.registry for kind in SLOTS if issubclass(base_of(kind), TwoSidedPart)}
-    for registry, components in zip(REGISTRIES, registered, strict=True):
-        for component in components:
-            who = f"{component.__name__} ('{component.name}')"
-            problems += [
-                f"{who} has a setting '{key}', a key of every run; give it another name"
-                for key in sorted(every_run.intersection(component.setting_keys()))
-            ]
-            if issubclass(component, TwoSidedPart) and registry not in both_sides:
-                allowed = ", ".join(sorted(each.kind for each in both_sides))
-                problems.append(
-                    f"{who} is a TwoSidedPart, with a half on clients, and clients are not sent "
-                    f"the {registry.kind}; allowed for a TwoSidedPart: {allowed}"
-                )
-    return tuple(problems)
-
-
 def _of_the_keys(configuration: Configuration) -> Iterator[str]:
     """Yield which keys that pick no part do not go together."""
     keys = configuration.keys
@@ -188,10 +159,10 @@ def _of_the_parts(configuration: Configuration) -> Iterator[str]:
             f"pretrain-prior '{configuration.pretrain_prior.name}' rests on what is kept of a "
             f"round; allowed: {names}"
         )
-    for kind in (kind for kind in SLOTS if issubclass(base_of(kind), TwoSidedPart)):
+    for kind in (kind for kind in SLOTS if issubclass(kind.base, TwoSidedPart)):
         for part in configuration.picked(kind):
             # Privacy rests on it: that clients send arrays besides their posteriors, for instance.
-            for name in sorted(base_of(kind).has(part) - part.has()):
+            for name in sorted(kind.base.has(part) - part.has()):
                 yield (
                     f"{kind.key} '{part.name}' has '{name}' by what it overrides, and its has() "
                     "leaves it out; allowed: a has() with what super().has() returns"

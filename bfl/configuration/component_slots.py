@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, get_args, get_type_hints
@@ -18,7 +18,6 @@ from bfl.aggregation.samplers import Sampler, samplers
 from bfl.aggregation.server_optimizers import ServerOptimizer, server_optimizers
 from bfl.aggregation.weightings import Weighting, weightings
 from bfl.closing import Closing, closings
-from bfl.configuration.keys import section_of_package
 from bfl.data.partitions import Partition, partitions
 from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import metrics
@@ -49,10 +48,6 @@ from bfl.registry import Component, Registry, kebab
 LINK = "+"
 """Separator between the words of a chain, as in ``elbo+proximal``."""
 
-OF_PACKAGE, TOP = "of the registry's package", ""
-"""In the declaration of a kind: its key stands in the section of what its parts read, or in none,
-at a file's top."""
-
 
 @dataclass(frozen=True)
 class ComponentSlot:
@@ -61,12 +56,10 @@ class ComponentSlot:
     Attributes:
         registry: What there is to pick from.
         default: The word that is taken if none is given.
-        section: The section of a configuration file in which the key stands.
         description: What the key says, for people: the docstring of the declaration.
         key: The key: the registry's or, of a second one of a registry, the attribute's name.
         attribute: The attribute of ``PickedParts`` that has what is picked.
-        make: Makes the part that a word names, with those settings that it declares; None: the
-            registry does.
+        base: The class of which all parts of the kind are.
         chain: Whether the key takes several words, in the order in which they apply, and the
             attribute holds a tuple of parts.
         server_only: Whether the server alone reads it; clients are not sent what is picked.
@@ -76,11 +69,10 @@ class ComponentSlot:
 
     registry: Registry[Any]
     default: str
-    section: str = OF_PACKAGE
     description: str = ""
     key: str = ""
     attribute: str = ""
-    make: Callable[[str, Mapping[str, Any]], Any] | None = None
+    base: type[Component] = Component
     chain: bool = False
     server_only: bool = False
     pretrains: bool = False
@@ -92,7 +84,7 @@ class ComponentSlot:
             ConfigurationError: A word is unknown, or stands twice in a chain.
             pydantic.ValidationError: A setting has the wrong type or is out of range.
         """
-        make = self.make or self.registry.create
+        make = create_architecture if self.registry is architectures else self.registry.create
         if not self.chain:
             return (make(word, settings),)
         picked = tuple(make(link.strip(), settings) for link in word.split(LINK))
@@ -107,9 +99,8 @@ class ComponentSlot:
     def word(self, picked: tuple[Component, ...], given: str) -> str:
         """Return the word that names what has been picked in full."""
         # Of an architecture the word says the depth as well.
-        if self.make:
-            return given
-        return LINK.join(component.name for component in picked)
+        of_depth = self.registry is architectures
+        return given if of_depth else LINK.join(component.name for component in picked)
 
 
 _part, _server = ComponentSlot, partial(ComponentSlot, server_only=True)
@@ -124,13 +115,11 @@ _both = partial(ComponentSlot, pretrains=True)
 class PickedParts:
     """Parts that a configuration picks, one attribute for each kind."""
 
-    partition: Annotated[Partition, _server(partitions, "iid", TOP)]
+    partition: Annotated[Partition, _server(partitions, "iid")]
     """how the training data are split over the clients"""
-    architecture: Annotated[
-        Architecture, _both(architectures, "resnet20", TOP, make=create_architecture)
-    ]
+    architecture: Annotated[Architecture, _both(architectures, "resnet20")]
     """network architecture"""
-    inference: Annotated[Inference, _both(inferences, "flipout", TOP)]
+    inference: Annotated[Inference, _both(inferences, "flipout")]
     """what the network's weights are"""
     sampling: Annotated[Sampling, _server(samplings, "random")]
     """which clients take part in a round"""
@@ -138,7 +127,7 @@ class PickedParts:
     """how many local epochs each client makes in a round"""
     pooling: Annotated[PoolingRule, _both(pooling_rules, "weighted-sum-of-normals")]
     """how the clients' posteriors become one"""
-    weighting: Annotated[Weighting, _server(weightings, "train-size", TOP)]
+    weighting: Annotated[Weighting, _server(weightings, "train-size")]
     """what a client's weight in the pool is"""
     defence: Annotated[Defence, _server(defences, "none")]
     """what is done to posteriors before they are pooled"""
@@ -146,7 +135,7 @@ class PickedParts:
     """what the server makes of the step to the pooled posterior"""
     broadcast: Annotated[Broadcast, _part(broadcasts, "posterior")]
     """what of the global posterior clients are sent"""
-    exchange: Annotated[Exchange, _part(exchanges, "direct", TOP)]
+    exchange: Annotated[Exchange, _part(exchanges, "direct")]
     """how clients' updates reach the pool"""
     refinement: Annotated[Refinement, _server(refinements, "none")]
     """what the server does with the pooled posterior beyond pooling"""
@@ -154,7 +143,7 @@ class PickedParts:
     """the distribution that an ensemble's samples are from"""
     prior: Annotated[Prior, _part(priors, "fixed")]
     """prior of variational clients"""
-    pretrain_prior: Annotated[Prior, _server(priors, "fixed", "pretraining")]
+    pretrain_prior: Annotated[Prior, _server(priors, "fixed")]
     """prior of variational pre-training"""
     shared: Annotated[SharedParameters, _part(shared_parameters, "all")]
     """which parameters travel; the others are a client's own, and never sent"""
@@ -168,7 +157,7 @@ class PickedParts:
     """what a training step does with the gradient"""
     personalization: Annotated[Personalization, _part(personalizations, "none")]
     """what model of its own a client trains and keeps"""
-    personal_optimizer: Annotated[Optimizer, _part(optimizers, "adam", "personal")]
+    personal_optimizer: Annotated[Optimizer, _part(optimizers, "adam")]
     """the optimizer of personal models"""
     schedule: Annotated[Schedule, _part(schedules, "exponential")]
     """what becomes of the learning rate from round to round"""
@@ -176,13 +165,13 @@ class PickedParts:
     """random changes of training images"""
     example_privacy: Annotated[ExamplePrivacy, _part(example_privacies, "none")]
     """what protects single examples while a client trains"""
-    student_augmentation: Annotated[Augmentation, _server(augmentations, "none", "aggregation")]
+    student_augmentation: Annotated[Augmentation, _server(augmentations, "none")]
     """random changes of the images that the server's student learns from"""
     predictive: Annotated[Predictive, _server(predictives, "posterior")]
     """what predicts, besides the posterior, when it is evaluated"""
     outgoing: Annotated[tuple[Outgoing, ...], _part(outgoing_parts, "none", chain=True)]
     """what is done to a client's update on its way out, one after the other"""
-    closing: Annotated[tuple[Closing, ...], _part(closings, "none", TOP, chain=True)]
+    closing: Annotated[tuple[Closing, ...], _part(closings, "none", chain=True)]
     """what clients' sums over their data tell the final network, one after the other; where none is
     named, `bfl run` takes bayesian-head+feature-density"""
     attack: Annotated[Attack, _part(attacks, "none")]
@@ -194,27 +183,15 @@ def _slots() -> Iterator[ComponentSlot]:
     declared: dict[str, FieldInfo] = vars(PickedParts)["__pydantic_fields__"]
     for attribute, hint in get_type_hints(PickedParts, include_extras=True).items():
         slot: ComponentSlot = hint.__metadata__[0]
+        base = (get_args(hint.__origin__) or (hint.__origin__,))[0]
         key = kebab(attribute) if slot.registry in known else slot.registry.kind
         known.append(slot.registry)
-        section = slot.section
-        if section == OF_PACKAGE:
-            section = section_of_package(slot.registry.package)
         description = " ".join((declared[attribute].description or "").split())
-        yield replace(slot, key=key, attribute=attribute, section=section, description=description)
+        yield replace(slot, key=key, attribute=attribute, base=base, description=description)
 
 
 SLOTS: tuple[ComponentSlot, ...] = tuple(_slots())
 """All kinds of parts."""
-
-_BASES = get_type_hints(PickedParts)
-
-
-def base_of(kind: ComponentSlot) -> type[Component]:
-    """Return the class of which all parts of a kind are."""
-    declared: Any = _BASES[kind.attribute]
-    base: type[Component] = (get_args(declared) or (declared,))[0]
-    return base
-
 
 EVALUATION: tuple[Registry[Any], ...] = (metrics, uncertainties)
 """The registries of which everybody who evaluates uses all components, clients as well."""

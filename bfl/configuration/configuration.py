@@ -24,7 +24,7 @@ from bfl.configuration.component_slots import (
     PickedParts,
 )
 from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
-from bfl.configuration.pairs import Value, parse_pairs
+from bfl.configuration.settings import Value, parse_pairs
 from bfl.data import datasets
 from bfl.data.datasets.foreign import absolute_foreign, corruption_names
 from bfl.data.datasets.server_data import absolute_server_data
@@ -34,9 +34,6 @@ from bfl.federation.privacy import Mechanism
 from bfl.presets import presets
 from bfl.registry import Component, kebab
 from bfl.texts import counted
-
-MOST_PROBLEMS = 20
-"""Refused values that one message names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,10 +206,7 @@ def resolve(
     # Which keys there are, and what the strategy says of them.
     known = settings.default_values()
     unknown = [key for key in given if key not in known]
-    problems = [messages.unknown_key(key, known) for key in unknown[:MOST_PROBLEMS]]
-    problems += [f"unknown key '{key}'" for key in unknown[MOST_PROBLEMS:]]
-    if "plugins" in [messages.nearest_key(key, known) for key in unknown[:MOST_PROBLEMS]]:
-        _raise_if_any(problems)  # the parts of a plugin that is not named are unknown as well
+    problems = [messages.unknown_key(key, known) for key in unknown]
     strategy = settings.NO_STRATEGY
     word = given.get("strategy", settings.default_strategy(given))
     if isinstance(word, str):
@@ -332,11 +326,8 @@ def refuse_unread(configuration: Configuration, values: Mapping[str, Any]) -> No
 
 
 def _raise_if_any(problems: list[str]) -> None:
-    lines = list(dict.fromkeys(problems))
-    if len(lines) > MOST_PROBLEMS:
-        lines[MOST_PROBLEMS:] = [f"and {len(lines) - MOST_PROBLEMS} more"]
-    if lines:
-        raise ConfigurationError("\n".join(lines))
+    if problems:
+        raise ConfigurationError("\n".join(dict.fromkeys(problems)))
 
 
 @contextmanager

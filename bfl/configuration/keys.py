@@ -1,11 +1,7 @@
-"""Keys that every run has, by the section of a configuration file in which they may stand.
-
-A part's own are declared in its own file.
-"""
+"""Keys that every run has; a part's own are declared in its own file."""
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal, TypeVar, cast
 
 import pydantic
@@ -33,19 +29,42 @@ def server_field(default: T, **said: Any) -> T:
     return cast(T, Field(default, json_schema_extra=SERVER_ONLY, **said))
 
 
-class Section(pydantic.BaseModel):
-    """Keys of one section, which has the name of its class in kebab case."""
+class Keys(pydantic.BaseModel):
+    """The keys that every run has, kebab-case in a configuration.
+
+    Values are those that Flower's run configuration can hold: strings, integers, numbers and
+    booleans. A key that does not apply to a run is still checked.
+    """
 
     model_config = pydantic.ConfigDict(**STRICT, use_attribute_docstrings=True)
 
-    @classmethod
-    def title(cls) -> str:
-        """Return the section's name."""
-        return re.sub("(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
-
-
-class Data(Section):
-    """Data: how examples are read, how many are used, and those that the server has."""
+    dataset: str = "digits"
+    """data: a name, npz:FILE, folder:PATH, table:FILE or hf:NAME"""
+    strategy: str = server_field("federated-averaging")
+    """a method's name, for the values of other keys, or a pooling rule's; what is given for one of
+    those keys wins; with pooling or inference given, by default weighted-sum-of-normals"""
+    clients: int = server_field(0, ge=0, le=MOST)
+    """number of clients; 0: as many as there are SuperNodes"""
+    rounds: int = Field(10, ge=1, le=MOST)
+    """number of federated rounds"""
+    local_epochs: Count = 5
+    """epochs of a client in a round, E"""
+    batch_size: int = Field(32, ge=2, le=MOST)
+    """examples in a training step, B"""
+    learning_rate: float = Field(1e-3, gt=0.0, le=1.0)
+    """initial learning rate of the optimizer"""
+    mc_samples: Count = server_field(20)
+    """Monte Carlo samples of the final evaluation, M"""
+    evaluate_every: int = Field(1, ge=0)
+    """rounds between evaluations; 0: only after the last round"""
+    seed: int = Field(0, ge=0, lt=2**63)
+    """seed of everything random"""
+    plugins: str = ""
+    """user-defined parts: files (my_parts.py) and names of modules, with commas"""
+    output_dir: str = server_field("runs", min_length=1)
+    """folder that gets the run's folder"""
+    name: str = server_field("")
+    """name of the run's folder; empty: made from time and choices"""
 
     data_dir: str = ""
     """folder with the archives NAME.npz of named data sets"""
@@ -101,10 +120,6 @@ class Data(Section):
     weighs clients by what they predict, or picks a round or an epoch by its images; the bits depend
     on it"""
 
-
-class Training(Section):
-    """Training: clients' steps, and what their networks begin with."""
-
     local_lr_decay: float = Field(1.0, gt=0.0, le=1.0)
     """what a client's learning rate is multiplied by after each step of a round; 1: it stays"""
     temperature: float = Field(1.0, gt=0.0, le=1e6)
@@ -118,10 +133,6 @@ class Training(Section):
     network's own, drawn by the seed"""
     precision: Literal["float32", "bfloat16"] = "float32"
     """type in which clients compute activations; parameters are float32"""
-
-
-class Pretraining(Section):
-    """Pre-training of the global model, before the first round."""
 
     pretrain_examples: float = server_field(0.0, ge=0.0)
     """on how many of the clients' training images the global model is pre-trained: 0 none, below 1
@@ -138,16 +149,8 @@ class Pretraining(Section):
     pretrain_mc_samples: Count = server_field(20)
     """Monte Carlo samples that validate an epoch of pre-training"""
 
-
-class Aggregation(Section):
-    """Pooling: what becomes of the pooled posterior."""
-
     scale_floor: float = server_field(SCALE_FLOOR, ge=0.0, le=1.0)
     """least standard deviation of a pooled posterior; 0: none"""
-
-
-class Federation(Section):
-    """Federation: who takes part, and how long the server waits."""
 
     max_examples: Count = server_field(1_000_000)
     """most training examples that a client may claim to hold of its own; where the server has
@@ -163,10 +166,6 @@ class Federation(Section):
     """seconds that a client may take for a round"""
     attackers: int = Field(0, ge=0)
     """number of hostile clients: those of the first partition ids"""
-
-
-class Evaluation(Section):
-    """Evaluation: by whom, when, and on what."""
 
     evaluate_mc_samples: Count = 5
     """Monte Carlo samples of the others"""
@@ -185,73 +184,11 @@ class Evaluation(Section):
     figures: Literal["png", "svg", "pdf", "none"] = server_field("png")
     """format of the figures at the end"""
 
-
-class ClosingRound(Section):
-    """The closing round."""
-
-
-class Run(Section):
-    """The run itself."""
-
     plugin_settings: str = server_field("")
     """settings that pyproject.toml does not declare, for `flwr run`, which takes no others:
     key=value pairs"""
     resume: bool = server_field(False)
     """go on with the run of that name where its last checkpoint left it"""
-
-
-class Network(Section):
-    """Network: architecture, what its weights are, and which of them travel."""
-
-
-class Privacy(Section):
-    """Privacy: what is done to an update on its way out, and how it reaches the pool."""
-
-
-class Personal(Section):
-    """Personal models of clients."""
-
-
-class Everyday(Section):
-    """Keys that stand at the top of a file, before all sections."""
-
-    dataset: str = "digits"
-    """data: a name, npz:FILE, folder:PATH, table:FILE or hf:NAME"""
-    strategy: str = server_field("federated-averaging")
-    """a method's name, for the values of other keys, or a pooling rule's; what is given for one of
-    those keys wins; with pooling or inference given, by default weighted-sum-of-normals"""
-    clients: int = server_field(0, ge=0, le=MOST)
-    """number of clients; 0: as many as there are SuperNodes"""
-    rounds: int = Field(10, ge=1, le=MOST)
-    """number of federated rounds"""
-    local_epochs: Count = 5
-    """epochs of a client in a round, E"""
-    batch_size: int = Field(32, ge=2, le=MOST)
-    """examples in a training step, B"""
-    learning_rate: float = Field(1e-3, gt=0.0, le=1.0)
-    """initial learning rate of the optimizer"""
-    mc_samples: Count = server_field(20)
-    """Monte Carlo samples of the final evaluation, M"""
-    evaluate_every: int = Field(1, ge=0)
-    """rounds between evaluations; 0: only after the last round"""
-    seed: int = Field(0, ge=0, lt=2**63)
-    """seed of everything random"""
-    plugins: str = ""
-    """user-defined parts: files (my_parts.py) and names of modules, with commas"""
-    output_dir: str = server_field("runs", min_length=1)
-    """folder that gets the run's folder"""
-    name: str = server_field("")
-    """name of the run's folder; empty: made from time and choices"""
-
-
-class Keys(
-    Run, Evaluation, ClosingRound, Federation, Aggregation, Pretraining, Training, Data, Everyday
-):
-    """The keys that every run has, kebab-case in a configuration.
-
-    Values are those that Flower's run configuration can hold: strings, integers, numbers and
-    booleans. A key that does not apply to a run is still checked.
-    """
 
     @property
     def reading(self) -> Reading:
@@ -306,36 +243,3 @@ SERVER_ONLY_KEYS = frozenset(
     if field.json_schema_extra == SERVER_ONLY
 )
 """The keys whose declarations say so."""
-
-SECTIONS: dict[str, type[Section]] = {
-    section.title(): section
-    for section in (
-        *(Data, Network, Training, Pretraining, Personal, Aggregation, Privacy, Federation),
-        *(ClosingRound, Evaluation, Run),
-    )
-}
-"""All sections by name, in the order in which they are shown."""
-
-_OF_PACKAGES: dict[str, type[Section]] = {
-    "bfl.aggregation": Aggregation,
-    "bfl.closing": ClosingRound,
-    "bfl.data": Data,
-    "bfl.evaluation": Evaluation,
-    "bfl.experiments": Evaluation,
-    "bfl.federation": Federation,
-    "bfl.federation.exchanges": Privacy,
-    "bfl.federation.outgoing": Privacy,
-    "bfl.learning": Training,
-    "bfl.learning.example_privacy": Privacy,
-    "bfl.learning.inferences": Network,
-    "bfl.learning.models": Network,
-    "bfl.learning.personalizations": Personal,
-    "bfl.learning.shared": Network,
-    "bfl.presets": Run,
-}
-
-
-def section_of_package(package: str) -> str:
-    """Return the section of what the parts in a package read."""
-    names = [name for name in _OF_PACKAGES if f"{package}.".startswith(f"{name}.")]
-    return _OF_PACKAGES[max(names, key=len)].title()

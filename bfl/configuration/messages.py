@@ -19,35 +19,10 @@ _WRONG_TYPE = {
 }
 _LIMITS = (("ge", "at least"), ("gt", "greater than"), ("le", "at most"), ("lt", "less than"))
 
-_OF_OTHER_TOOLS = {
-    "--backend": "backend",
-    "--backend-config": "device gpu gpus num-gpus workers",
-    "--verbose": "verbose",
-    "clients": "nodes num-clients num-nodes num-supernodes",
-    "dataset": "data path",
-    "dropout-rate": "dropout",
-    "learning-rate": "lr",
-    "local-epochs": "epochs num-epochs",
-    "model": "architecture network",
-    "output-dir": "output",
-    "partition": "site sites split",
-    "rounds": "iterations num-rounds",
-    "strategy": "aggregation method rule",
-    "target": "label",
-    "temperature": "kl-weight",
-}
-ALSO_CALLED = {name: key for key, names in _OF_OTHER_TOOLS.items() for name in names.split()}
-"""Names that other tools have for keys, or for options of the command."""
-
-
-def nearest_key(key: str, allowed: Iterable[str]) -> str | None:
-    """Return the key that another one means or is spelled like, or None when nothing is near."""
-    return ALSO_CALLED.get(key.replace("_", "-")) or nearest(key, allowed)
-
 
 def unknown_key(key: str, allowed: Iterable[str]) -> str:
     """Return the message for a key that nothing declares."""
-    guess = nearest_key(key, allowed)
+    guess = nearest(key, allowed)
     hint = f"; did you mean '{guess}'?" if guess else "; `bfl keys` lists all of them"
     return f"unknown key '{key}'{hint}"
 

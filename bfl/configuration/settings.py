@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Container, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import tomli_w
 from pydantic.fields import FieldInfo
 
 from bfl.aggregation.pooling import pooling_rules
 from bfl.configuration.component_slots import REGISTRIES, SLOTS
-from bfl.configuration.keys import SECTIONS, Keys, section_of_package
-from bfl.configuration.pairs import Value
+from bfl.configuration.keys import Keys
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.presets import presets
 from bfl.registry import Component, kebab
+from bfl.texts import from_toml
+
+Value = str | int | float | bool
+"""A value of Flower's run configuration."""
 
 UNSET = ""
 """The value of a key that is not given, unless it is one that may be given.
@@ -27,14 +32,16 @@ NOT_GIVEN = "(not given)"
 """The same for a key whose default is the empty string, which a person may give."""
 
 
+_PAIR = re.compile(r"""([\w.-]+)\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^\s"']+)""")
+
+
 class Setting(NamedTuple):
-    """A key, as one place declares it: in a section or at a file's top, for a reader or all."""
+    """A key, as one place declares it, for a reader or all."""
 
     key: str
     default: Value
     description: str
     type: str
-    section: str
     reader: str = ""
 
 
@@ -58,67 +65,20 @@ def settings_of(component: type[Component]) -> dict[str, FieldInfo]:
 
 def settings() -> Iterator[Setting]:
     """Yield all settings: those of every run, the words that pick parts, and those of the parts."""
-    sections = {name: title for title, s in SECTIONS.items() for name in s.model_fields}
     for name, field in Keys.model_fields.items():
-        yield _setting(kebab(name), field, sections.get(name, ""))
+        yield _setting(kebab(name), field)
     for kind in SLOTS:
-        yield Setting(kind.key, kind.default, kind.description, "str", kind.section)
+        yield Setting(kind.key, kind.default, kind.description, "str")
     for registry in REGISTRIES:
-        section = section_of_package(registry.package)
         for component in registry.classes():
             for key, field in settings_of(component).items():
-                yield _setting(key, field, section, f"{registry.kind} {component.name}")
+                yield _setting(key, field, f"{registry.kind} {component.name}")
 
 
-def _setting(key: str, field: FieldInfo, section: str, reader: str = "") -> Setting:
+def _setting(key: str, field: FieldInfo, reader: str = "") -> Setting:
     kind: Any = field.annotation
     named = kind.__name__ if isinstance(kind, type) else str(kind).removeprefix("typing.")
-    description = " ".join((field.description or "").split())
-    return Setting(key, field.default, description, named, section, reader)
-
-
-def in_sections(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values as a configuration file has them: those at its top, then sections.
-
-    Within each, keys stand in the order of ``settings``; others are at the top.
-    """
-    sections = _sections()
-    tables: dict[str, Any] = {k: v for k, v in values.items() if not sections.get(k)}
-    for title in SECTIONS:
-        table = {k: values[k] for k, s in sections.items() if s == title and k in values}
-        tables |= {title: table} if table else {}
-    return tables
-
-
-def read_sections(tables: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return a file's values by key, whether or not they stand in sections.
-
-    Raises:
-        ConfigurationError: A key stands in a section of others, or twice.
-    """
-    sections = _sections()
-    values: dict[str, Any] = {}
-    for name, value in tables.items():
-        is_section = name in SECTIONS and isinstance(value, Mapping)
-        for key, given in (value if is_section else {name: value}).items():
-            right = sections.get(key, name)
-            if is_section and right != name:
-                place = f"in [{right}]" if right else "at the top, before all sections"
-                raise ConfigurationError(
-                    f"{where}: '{key}' stands in [{name}]; allowed: {place}, or in no section"
-                )
-            if key in values:
-                raise ConfigurationError(f"{where}: '{key}' is given twice")
-            values[key] = given
-    return values
-
-
-def _sections() -> dict[str, str]:
-    """Return the section of each key, by its first declaration; empty: at a file's top."""
-    sections: dict[str, str] = {}
-    for setting in settings():
-        sections.setdefault(setting.key, setting.section)
-    return sections
+    return Setting(key, field.default, " ".join((field.description or "").split()), named, reader)
 
 
 def default_values() -> dict[str, Value]:
@@ -200,3 +160,46 @@ def named_strategy(word: str) -> NamedStrategy:
         return NamedStrategy(name, {"pooling": name}, only_a_rule=True)
     spellings = {*presets.spellings(), *pooling_rules.spellings()}
     raise ConfigurationError(unknown_name("strategy", word, spellings, listed="bfl list strategy"))
+
+
+def format_pairs(values: Mapping[str, Value]) -> str:
+    """Return values as ``parse_pairs`` reads them.
+
+    Example:
+        >>> format_pairs({"strategy": "conflation", "rounds": 3, "resume": True})
+        'strategy="conflation" rounds=3 resume=true'
+    """
+    lines = (tomli_w.dumps({"value": value}).strip() for value in values.values())
+    pairs = zip(values, lines, strict=True)
+    return " ".join(f"{key}={line.removeprefix('value = ')}" for key, line in pairs)
+
+
+def parse_pairs(text: str) -> dict[str, Value]:
+    """Return the values of ``key=value`` pairs, separated by spaces; values are TOML.
+
+    Example:
+        >>> parse_pairs('strategy="conflation" rounds=3 alpha=0.5')
+        {'strategy': 'conflation', 'rounds': 3, 'alpha': 0.5}
+
+    Raises:
+        ConfigurationError: Something is not a pair, or a value is not TOML.
+    """
+    rest = _PAIR.sub("", text).strip(" ,\t\n")
+    if rest:
+        raise ConfigurationError(
+            f"run configuration: {rest!r} is not a key=value pair; "
+            """expected for instance 'strategy="conflation" rounds=3'"""
+        )
+    values: dict[str, Value] = {}
+    for key, value in _PAIR.findall(text):
+        try:
+            parsed = from_toml(f"value = {value}")["value"]
+        except ValueError as error:
+            quotes = "" if value[0] in "\"'" else f'; a string needs quotes: {key}="{value[:200]}"'
+            raise ConfigurationError(
+                f"run configuration: {key}={value[:200]} has no TOML value ({error}){quotes}"
+            ) from None
+        if key in values:
+            raise ConfigurationError(f"run configuration: {key} is given twice")
+        values[key] = parsed
+    return values

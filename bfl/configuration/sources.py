@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bfl.configuration.configuration import resolve
-from bfl.configuration.pairs import Value, parse_pairs
-from bfl.configuration.settings import read_sections
+from bfl.configuration.settings import Value, parse_pairs
 from bfl.errors import ConfigurationError, nearest
 from bfl.files import given_path, read_regular
 from bfl.plugins import named_plugins, refuse_unnamed
@@ -84,7 +83,7 @@ def read_config_file(path: Path, *, plugins: str = "") -> dict[str, Value]:
     tables = read_toml(path)
     if is_study(tables):
         raise ConfigurationError(f"{path} is a study, not a run's configuration: bfl study {path}")
-    values = flatten(read_sections(tables, str(path)))
+    values = flatten(tables)
     real, beside = path.resolve(), (RUN, "rounds.jsonl", "posterior.npz", "run-key")
     if real.name == "config.toml" and any((real.parent / name).exists() for name in beside):
         values = with_own_plugins(values, plugins, path)

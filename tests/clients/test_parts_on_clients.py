@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bfl.configuration import resolve
-from bfl.configuration.component_slots import SLOTS, base_of
+from bfl.configuration.component_slots import SLOTS
 from bfl.errors import ConfigurationError
 from bfl.federation.parts import Arrays, DeclaredArray, Trained, TwoSidedPart
 from bfl.federation.wire import TrainTask
@@ -18,7 +18,7 @@ from clients.state import ClientState, PartStates
 RECEIVED = Posterior(np.zeros(3, np.float32), np.ones(3, np.float32), np.zeros(2, np.float32))
 TRAINED = Trained(RECEIVED, RECEIVED, {}, 5, 1, 0.1, np.ones(2, bool))
 ZEROS = np.zeros(3, np.float32)
-OF_PARTS = [kind for kind in SLOTS if issubclass(base_of(kind), TwoSidedPart)]
+OF_PARTS = [kind for kind in SLOTS if issubclass(kind.base, TwoSidedPart)]
 
 
 def concluded(part: TwoSidedPart) -> Any:

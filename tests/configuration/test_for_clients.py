@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bfl.configuration import Configuration, resolve
-from bfl.configuration.component_slots import SLOTS, base_of
+from bfl.configuration.component_slots import SLOTS
 from bfl.configuration.keys import SERVER_ONLY_KEYS
 from bfl.errors import ConfigurationError
 from bfl.federation.exchanges import Masked
@@ -74,9 +74,7 @@ def test_nothing_of_the_server_alone_is_sent(name: str) -> None:
 
 def test_kinds_with_a_half_on_clients_are_never_the_servers_alone() -> None:
     """But for the prior of pre-training, which stands in its task as the prior."""
-    alone = {
-        kind.key for kind in SLOTS if kind.server_only and issubclass(base_of(kind), TwoSidedPart)
-    }
+    alone = {kind.key for kind in SLOTS if kind.server_only and issubclass(kind.base, TwoSidedPart)}
     assert alone == {"pretrain-prior"}
 
 

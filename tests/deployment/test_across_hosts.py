@@ -19,7 +19,7 @@ from installed import executable
 
 from bfl import randomness
 from bfl.configuration import resolve
-from bfl.configuration.pairs import parse_pairs
+from bfl.configuration.settings import parse_pairs
 from bfl.data.datasets import load_dataset
 from bfl.data.datasets.subset import train_positions
 from bfl.deployment.private_files import FederationFolder

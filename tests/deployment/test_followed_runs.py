@@ -15,7 +15,7 @@ from federation_folders import HOSTS, NOW
 from flower_processes import ROOT, wait_for
 
 from bfl.commands.main import main
-from bfl.configuration.pairs import parse_pairs
+from bfl.configuration.settings import parse_pairs
 from bfl.deployment import processes, run, setup
 from bfl.deployment.run import follow_run
 from bfl.deployment.settings import ServerSettings

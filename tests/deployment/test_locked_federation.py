@@ -26,7 +26,7 @@ from flower_processes import (
     wait_for,
 )
 
-from bfl.configuration.pairs import parse_pairs
+from bfl.configuration.settings import parse_pairs
 from bfl.deployment import setup
 from bfl.deployment.settings import ServerSettings
 from bfl.engine.flower import FlowerApp, run_serially

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bfl.commands.flower_simulation import main
-from bfl.configuration.pairs import parse_pairs
+from bfl.configuration.settings import parse_pairs
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
 

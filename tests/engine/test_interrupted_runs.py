@@ -9,7 +9,7 @@ import pytest
 from installed import executable
 from runs_in_process import digests
 
-from bfl.configuration.pairs import parse_pairs
+from bfl.configuration.settings import parse_pairs
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from installed import executable
 
-from bfl.configuration.pairs import parse_pairs
+from bfl.configuration.settings import parse_pairs
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bfl.configuration.pairs import parse_pairs
+from bfl.configuration.settings import parse_pairs
 from bfl.engine.flower import FlowerApp, RayEngine, run_serially
 from bfl.experiments.results.run_folder import RunFolder
 

@@ -13,8 +13,7 @@ import pydantic
 
 from bfl.configuration import Configuration
 from bfl.configuration.messages import refused_values
-from bfl.configuration.pairs import Value
-from bfl.configuration.settings import settings_of
+from bfl.configuration.settings import Value, settings_of
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.encoding import Column, Encoding
 from bfl.errors import ConfigurationError, DataError

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from bfl.archives import add_prefix, strip_prefix
 from bfl.closing import closings
 from bfl.configuration import Configuration
-from bfl.configuration.settings import default_values, in_sections
+from bfl.configuration.settings import default_values
 from bfl.errors import ConfigurationError, DataError, PosteriorError
 from bfl.experiments.results import run_folder
 from bfl.experiments.results.run_folder import RunFolder, locked
@@ -107,7 +107,7 @@ def open_run(
     with locked(folder.path):
         checkpoint = None
         if not keys.resume or not folder.holds(run_folder.CONFIG):
-            values = in_sections(configuration.values)
+            values = configuration.values
             described = {**environment, "plugins": [p for p in keys.plugins.split(", ") if p]}
             defaults = default_values()
             given = {k: v for k, v in configuration.given.items() if v != defaults.get(k)}
@@ -129,7 +129,7 @@ def open_run(
                 now, end = configuration.values, keys_of_the_end()
                 kept = {key: value for key, value in folder.config().items() if key not in end}
                 of_end = {key: now[key] for key in end & now.keys()}
-                folder.reconfigure(in_sections({**kept, **of_end, "rounds": now["rounds"]}))
+                folder.reconfigure({**kept, **of_end, "rounds": now["rounds"]})
             folder.keep_rounds(checkpoint.server_round if checkpoint else 0)
         if data and not folder.holds(run_folder.DATA):
             folder.write_json(run_folder.DATA, data)

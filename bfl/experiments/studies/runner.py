@@ -17,7 +17,7 @@ from typing import Any
 import tomli_w
 
 from bfl.configuration import resolve
-from bfl.configuration.pairs import Value
+from bfl.configuration.settings import Value
 from bfl.errors import BflError, ConfigurationError, RunError
 from bfl.experiments.results.run_folder import CONFIG, METRICS, is_written_to
 from bfl.experiments.run.resume import FREE_TO_CHANGE

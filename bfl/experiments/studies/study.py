@@ -20,8 +20,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 from bfl.configuration import Configuration, resolve
 from bfl.configuration.messages import refused_values
-from bfl.configuration.pairs import Value
-from bfl.configuration.settings import read_sections
+from bfl.configuration.settings import Value
 from bfl.configuration.sources import read_toml
 from bfl.data.datasets import portable_dataset
 from bfl.errors import ConfigurationError, unknown_name
@@ -436,8 +435,6 @@ def _lineage(path: Path, below: tuple[Path, ...]) -> list[tuple[Path, dict[str, 
     if path.resolve() in {each.resolve() for each in below}:
         raise ConfigurationError(f"study {path} extends itself")
     own = read_toml(path)
-    if isinstance(base := own.get("base"), Mapping):
-        own["base"] = read_sections(base, f"study {path}: base")
     given = own.pop("extends", [])
     found: dict[Path, tuple[Path, dict[str, Any]]] = {}
     for name in [given] if isinstance(given, str) else given:
