@@ -77,14 +77,6 @@ def test_plain_values_and_odd_labels_make_names(tmp_path: Path) -> None:
     assert runs[0].labels["row"] == "MC Dropout (n/a)"
 
 
-def test_keys_of_the_base_may_stand_in_their_sections(tmp_path: Path) -> None:
-    text = 'title = "T"\n[base]\nclients = 3\n[base.data]\nalpha = 0.5\n'
-    text += "[base.training]\nlocal-lr-decay = 2"
-    (run,) = read_study(write_study(tmp_path, text, None)).runs
-    assert run.values == {"clients": 3, "alpha": 0.5, "local-lr-decay": 2}
-    assert run.name == "run"
-
-
 FIGURE = '[[figures]]\nname = "f"\nkind = '
 CLAIM = '[[claims]]\nmetric = "accuracy"\nbetter = { rule = "WS" }\nworse = { rule = "NWA" }\n'
 # What stands in the study, what in its place ("": behind it), and what the refusal names.
