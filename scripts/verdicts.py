@@ -20,7 +20,7 @@ import pandas as pd
 from bfl.experiments.results.figures.style import png
 from bfl.experiments.studies.claims import claims, claims_markdown, decimals_of, forest_plot
 from bfl.experiments.studies.figures import draw_study
-from bfl.experiments.studies.results import NO_RESULTS, open_study
+from bfl.experiments.studies.results import open_study
 from bfl.experiments.studies.table import StudyTable, markdown, notes_of_origin, study_table
 
 SECTION = re.compile(r"(<!-- (claims|table) (\S+(?: \S+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -32,7 +32,7 @@ def rewritten(path: Path) -> tuple[str, pd.DataFrame | None]:
 
     @cache
     def table_of(name: str) -> StudyTable:
-        return study_table(open_study(path.parent / name, results=[Path(NO_RESULTS)]))
+        return study_table(open_study(path.parent / name))
 
     def written(section: re.Match[str]) -> str:
         nonlocal found
@@ -58,7 +58,7 @@ def main() -> None:
         if found is not None:
             path.with_suffix(".png").write_bytes(png(forest_plot(found)))
         for name in {name for section in SECTION.finditer(text) for name in section[3].split()}:
-            study = open_study(path.parent / name, results=[Path(NO_RESULTS)])
+            study = open_study(path.parent / name)
             study.folder.write("table.md", markdown(study_table(study)).encode())
             draw_study(study)
         print(path)

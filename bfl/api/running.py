@@ -153,7 +153,7 @@ def study(
     *,
     only: Sequence[str] = (),
     output: str | os.PathLike[str] = OUTPUT,
-    results: Sequence[str | os.PathLike[str]] = (),
+    anew: bool = False,
     plugins: str = "",
 ) -> StudyTable:
     """Return a study's results as far as there are any; ``bfl study`` makes the missing ones.
@@ -163,7 +163,7 @@ def study(
             "fischer2024/table2.toml".
         only: The runs whose name contains or matches one of these; none: all.
         output: The folder that has the study's folder, for a file.
-        results: Folders of further results; by default that of the study's checkout.
+        anew: Whether the results that its checkout has in ``docs/results`` are left out.
         plugins: The plugins that the study is from, which may run their code here, as in the key
             ``plugins``.
 
@@ -172,5 +172,4 @@ def study(
         ``curves``.
     """
     load_plugins(plugins)
-    places = [Path(place) for place in results]
-    return study_table(open_study(Path(path), output=Path(output), only=only, results=places))
+    return study_table(open_study(Path(path), output=Path(output), only=only, anew=anew))

@@ -67,19 +67,13 @@ def add_place_to(options: argparse.ArgumentParser) -> None:
         help="select the runs whose name contains this, or matches it with * and ?; repeatable",
     )
     options.add_argument(
-        "--results",
-        type=path_argument,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="a folder with runs.csv, whose runs are not repeated; repeatable "
-        "(default: docs/results/STUDY of the checkout of the study's file; 'none': no folder)",
+        "--anew", action="store_true", help="without the results in docs/results of the checkout"
     )
 
 
 def opened(path: Path, given: argparse.Namespace) -> OpenedStudy:
     """Return the study of a path and the options of ``add_place_to``."""
-    return open_study(path, output=given.output, only=given.only, results=given.results)
+    return open_study(path, output=given.output, only=given.only, anew=given.anew)
 
 
 def run_study(given: argparse.Namespace) -> None:
@@ -142,7 +136,7 @@ def draw_figures(given: argparse.Namespace) -> None:
     if _is_study(given.folder):
         paths = draw_study(opened(given.folder, given))
     else:
-        folder = _run_folder(given)
+        folder = RunFolder.at(given.folder)
         # figures="none" saves the run time; this command asks for them explicitly.
         hurried = folder.config().get("figures") == "none"
         paths = draw_all(folder, "png" if hurried else "")
@@ -160,17 +154,9 @@ def write_report(given: argparse.Namespace) -> None:
         asked = opened(given.folder, given)
         folder, page = asked.folder.path, study_report(asked)
     else:
-        folder, page = given.folder, run_report(_run_folder(given), images=given.images)
+        folder, page = given.folder, run_report(RunFolder.at(given.folder), images=given.images)
     write_output(given.to or folder / REPORT, page.encode())
 
 
 def _is_study(path: Path) -> bool:
     return path.suffix == ".toml" or StudyFolder(path).holds(STUDY_TOML)
-
-
-def _run_folder(given: argparse.Namespace) -> RunFolder:
-    folder = RunFolder.at(given.folder)
-    for name, default in {"output": Path(OUTPUT), "only": [], "results": []}.items():
-        if getattr(given, name) != default:
-            raise ConfigurationError(f"--{name} is for studies; {given.folder} is a run")
-    return folder

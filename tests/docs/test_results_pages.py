@@ -42,7 +42,7 @@ STUDIES = sorted(path.parent for path in RESULTS.glob("*/study.toml"))
 
 @pytest.mark.parametrize("folder", STUDIES, ids=lambda folder: folder.name)
 def test_every_folder_of_a_study_is_read_by_itself_and_in_one_line(folder: Path) -> None:
-    opened = open_study(folder, results=[Path("none")])
+    opened = open_study(folder)
     results = opened.results
     frame = pd.read_csv(folder / "runs.csv", index_col="run")
     assert set(results.frame.index) == set(frame.index)

@@ -116,7 +116,7 @@ def open_run(
             # All checks come before the first write.
             changed = _refuse_changes(folder, configuration)
             checkpoint = Checkpoints(folder).latest()
-            _refuse_other_data(folder, data or {}, partition or {}, checkpoint)
+            _refuse_other_data(folder, data or {}, partition if checkpoint and partition else {})
             _refuse_loss(folder, checkpoint)
             if checkpoint is None and (lost := len(folder.rounds())) > 1:
                 # A server may have been killed between a round's record and its checkpoint.
@@ -139,25 +139,15 @@ def open_run(
 def check_output(configuration: Configuration) -> None:
     """Check before the start that a run's folder can be made or resumed; see ``open_run``."""
     keys = configuration.keys
-    existing = Path(keys.output_dir).absolute()
-    try:
-        while not existing.exists():
-            existing = existing.parent
-    except OSError as error:  # the name is too long, or a parent may not be read
-        raise ConfigurationError(
-            f"output-dir is {keys.output_dir!r}: {error.strerror or error}"
-        ) from error
+    place = Path(keys.output_dir, keys.name).absolute()
+    existing = next(path for path in (place, *place.parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        what = "is not writable" if existing.is_dir() else "is a file"
-        raise ConfigurationError(f"output-dir is {keys.output_dir!r}: {existing} {what}")
+        what = "cannot be written" if existing.is_dir() else "is a file"
+        raise ConfigurationError(f"the run's folder would be {place}, and {existing} {what}")
     if not keys.name:
         return
     folder = RunFolder.named(keys.output_dir, keys.name)
     given_path(folder.path, "the run's folder")
-    if folder.path.exists() and not folder.path.is_dir():
-        raise ConfigurationError(
-            f"the run's folder would be {folder.path}, which is a file; choose another name"
-        )
     if folder.holds(run_folder.CONFIG):
         if not keys.resume:
             raise ConfigurationError(
@@ -174,55 +164,45 @@ def _refuse_changes(folder: RunFolder, configuration: Configuration) -> bool:
     """
     now, saved = configuration.values, folder.config()
     if "rounds" not in saved:
-        where = folder.path / run_folder.CONFIG
-        raise DataError(f"{where} is not the configuration of a run: it has no rounds")
+        raise DataError(f"{folder.path / run_folder.CONFIG} is not the configuration of a run")
+    was = {**default_values(), **saved}
     # A run begun with clients = 0 has recorded the number of clients.
     free = FREE_TO_CHANGE if now.get("clients") else FREE_TO_CHANGE | {"clients"}
-    was = {**default_values(), **saved}
-    changed = [key for key in {**saved, **now} if key not in free and was.get(key) != now.get(key)]
-    refused, hint = [key for key in changed if key not in keys_of_the_end()], ""
-    if "rounds" in refused:
+    changed = {key for key in now if key not in free and was.get(key) != now[key]}
+    refused = changed - keys_of_the_end()
+    if "rounds" in refused and not configuration.schedule.depends_on_rounds():
         # Read only if needed: damaged rounds fail their run, and must not refuse a whole study.
         made = max((entry["round"] for entry in folder.rounds()), default=1)
-        if configuration.schedule.depends_on_rounds():
-            schedule = configuration.schedule.name
-            hint = f"; allowed: rounds {was['rounds']}, on which schedule '{schedule}' depends"
-        elif configuration.keys.rounds < made:
-            hint = f"; allowed: rounds of at least {made}"
-        else:
+        if configuration.keys.rounds >= made:
             refused.remove("rounds")  # nothing else in a round depends on it
     if refused:
-        differences = (f"{key} was {was.get(key)!r} and is {now.get(key)!r}" for key in refused)
+        differences = (f"{k} was {was.get(k)!r} and is {now[k]!r}" for k in now if k in refused)
         raise ConfigurationError(
-            f"cannot resume {folder.path} under another configuration: {'; '.join(differences)}"
-            f"{hint}; resume with the same values, or give the run, or its study, another name"
+            f"cannot resume {folder.path} under another configuration: {'; '.join(differences)}; "
+            "resume with the same values and as many rounds or more, or give the run, or its "
+            "study, another name"
         )
     return bool(changed)
 
 
 def _refuse_other_data(
-    folder: RunFolder,
-    data: Mapping[str, str],
-    partition: Mapping[str, Any],
-    checkpoint: Checkpoint | None,
+    folder: RunFolder, data: Mapping[str, str], partition: Mapping[str, Any]
 ) -> None:
-    recorded = folder.read_json(run_folder.DATA, data)
-    digests = {
-        f"{what} data": (recorded.get(what), data.get(what)) for what in sorted({*recorded, *data})
-    }
-    was = folder.read_json(run_folder.PARTITION, missing=partition)
-    same_clients = len(was.get("client_sha256", ())) == len(partition.get("client_sha256", ()))
-    if same_clients and checkpoint is not None:
-        for who, one, two in (
-            ("clients'", was, partition),
-            ("server's", was.get("server", {}), partition.get("server", {})),
-        ):
-            if one.get("sha256") and two.get("sha256"):
-                digests[f"the positions of the {who} images"] = one["sha256"], two["sha256"]
+    """Raise if data, or the positions of the clients' and the server's examples, have changed."""
+
+    def digests(data: Mapping[str, Any], partition: Mapping[str, Any]) -> dict[str, Any]:
+        whose = {"clients'": partition, "server's": partition.get("server", {})}
+        positions = {f"the positions of the {w} images": p.get("sha256") for w, p in whose.items()}
+        return {**{f"{what} data": value for what, value in data.items()}, **positions}
+
+    was = digests(
+        folder.read_json(run_folder.DATA, data), folder.read_json(run_folder.PARTITION, partition)
+    )
+    now = digests(data, partition)
     other = [
-        f"{what} had the SHA-256 {str(before)[:12]} and have {str(now)[:12]}"
-        for what, (before, now) in digests.items()
-        if before != now
+        f"{what} had the SHA-256 {str(was.get(what))[:12]} and have {str(now.get(what))[:12]}"
+        for what in {**was, **now}
+        if was.get(what) != now.get(what) and (now.get(what) or "data" in what)
     ]
     if other:
         raise ConfigurationError(
@@ -233,20 +213,15 @@ def _refuse_other_data(
 
 
 def _refuse_loss(folder: RunFolder, checkpoint: Checkpoint | None) -> None:
-    last = checkpoint.server_round if checkpoint else 0
     made = {entry["round"] for entry in folder.rounds()}
+    last = checkpoint.server_round if checkpoint else 0
     problem = ""
     if checkpoint is None and (results := folder.final_results()):
-        problem = (
-            f"it holds the results of a finished run ({', '.join(results)}), and no valid "
-            f"checkpoint in {folder.path / CHECKPOINTS}; restore the checkpoints"
-        )
-    elif lost := [number for number in range(1, last + 1) if number not in made]:
-        problem = (
-            f"its checkpoint is of round {last}, and its {run_folder.ROUNDS} lacks {len(lost)} "
-            f"rounds up to it, from round {lost[0]}; restore the file"
-        )
+        problem = f"its results are there ({', '.join(results)}), and no valid checkpoint"
+    elif lost := set(range(1, last + 1)) - made:
+        problem = f"its {run_folder.ROUNDS} lacks round {min(lost)} of the {last} that it has made"
     if problem:
         raise ConfigurationError(
-            f"cannot resume {folder.path}: {problem}, or make the run again under another name"
+            f"cannot resume {folder.path}: {problem}; restore the file, or make the run again "
+            "under another name"
         )

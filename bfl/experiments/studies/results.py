@@ -43,9 +43,6 @@ OUTPUT = "runs"  # the default parent of studies' folders
 RESULTS = Path("docs") / "results"
 """The folder in which a checkout keeps the results of its studies."""
 
-NO_RESULTS = "none"
-"""The value in place of a folder that excludes results from outside the study's folder."""
-
 STUDY_TOML, PUBLISHED, RUNS, CURVES = "study.toml", "published.csv", "runs.csv", "curves.csv"
 GIVEN = "given-by-study.toml"  # the file of a run's folder with the keys that the study has set
 
@@ -217,12 +214,12 @@ class StudyResults:
 
 @dataclass(frozen=True)
 class OpenedStudy:
-    """A study in its folder, what ``--only`` selects of it, and folders of further results."""
+    """A study in its folder, what ``--only`` selects of it, and the folder of committed results."""
 
     folder: StudyFolder
     study: Study
     patterns: tuple[str, ...] = ()
-    places: tuple[Path, ...] = ()
+    committed: Path | None = None
 
     @cached_property
     def runs(self) -> list[Run]:
@@ -245,7 +242,7 @@ def open_study(
     *,
     output: Path = Path(OUTPUT),
     only: Sequence[str] = (),
-    results: Sequence[Path] = (),
+    anew: bool = False,
 ) -> OpenedStudy:
     """Return a study from its folder or its TOML file; its plugins are not loaded.
 
@@ -253,7 +250,7 @@ def open_study(
         path: The study's folder, its TOML file, or a study of bfl, such as ``fischer2024/table2``.
         output: The parent of the study's folder, for a file.
         only: Selects the runs whose name contains or matches one of these; empty: all runs.
-        results: Folders with further results; empty: the one of the file's checkout.
+        anew: Whether the results that the file's checkout has are left out.
     """
     if path.suffix == ".toml" or not path.is_dir():
         own = own_folder()  # names are found from any working directory
@@ -271,15 +268,10 @@ def open_study(
                 f"--only: no run's name contains or matches {pattern!r}; a name is for instance "
                 f"'{nearest(pattern, names) or names[0]}'"
             )
-    places = tuple(place for place in results if str(place) != NO_RESULTS)
-    for place in places:
-        if not place.is_dir():
-            raise ConfigurationError(f"--results: there is no folder {place}")
-    if not results:  # that of the nearest folder above the file that has docs/results
-        parents = (each for each in study.source.resolve().parents if (each / RESULTS).is_dir())
-        beside = (each / RESULTS / study.name for each in list(parents)[:1])
-        places = tuple(place for place in beside if place.is_dir())
-    return OpenedStudy(folder, study, tuple(only), places)
+    # In the nearest folder above the file that has docs/results.
+    parents = (each for each in study.source.resolve().parents if (each / RESULTS).is_dir())
+    root = None if anew else next(parents, None)
+    return OpenedStudy(folder, study, tuple(only), root and root / RESULTS / study.name)
 
 
 def gather(study: OpenedStudy) -> StudyResults:
@@ -308,8 +300,7 @@ def gather(study: OpenedStudy) -> StudyResults:
         row, of_run = read_run(own)
         rows[name] = {"configuration": made_of, **row}
         curves.append(of_run.assign(run=name)[OF_CURVES])
-    others = [place for place in study.places if place.resolve() != study.folder.path.resolve()]
-    for place in (study.folder, *map(StudyFolder, others)):
+    for place in (study.folder, *([StudyFolder(study.committed)] if study.committed else [])):
         kept = place.read_frame(tuple(study.study.runs[0].labels)).set_index("run")
         kept = kept[kept.index.isin(hashes.keys() - rows.keys())]
         changed = kept.index[kept.configuration != kept.index.map(hashes)]
@@ -333,11 +324,9 @@ def gather(study: OpenedStudy) -> StudyResults:
     datasets = [str(wanted[name].values.get("dataset")) for name in done]
     for kind in ("train-sha256", "test-sha256") if done else ():
         for dataset, digests in frame[kind].groupby(datasets, sort=False):
-            known = digests[digests != ""].drop_duplicates()
-            if len(known) > 1:
-                found_in = "; ".join(f"{digest} in {name}" for name, digest in known.items())
+            if len(known := digests[digests != ""].drop_duplicates()) > 1:
                 raise ConfigurationError(
-                    f"the {kind} of {dataset} are not the same in all results: {found_in}"
+                    f"the {kind} of {dataset} are not the same in all results: {known.to_dict()}"
                 )
     whole = pd.concat([each for each in curves if len(each)] or curves[:1], ignore_index=True)
     states = {name: study.folder.state(name) for name in wanted if name not in rows}

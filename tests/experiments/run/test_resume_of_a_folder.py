@@ -79,7 +79,7 @@ def damage(folder: RunFolder) -> None:
 @pytest.mark.filterwarnings("ignore:.*is damaged")
 @pytest.mark.parametrize(
     ("left", "lose", "rounds"),
-    [("all", remove, ROUNDS), ("all", damage, ROUNDS + 2), (POSTERIOR, remove, ROUNDS + 2)],
+    [("all", damage, ROUNDS + 2), (POSTERIOR, remove, ROUNDS + 2)],
 )
 def test_a_finished_run_without_checkpoints_keeps_its_results(
     left: str, lose: Any, rounds: int, tmp_path: Path

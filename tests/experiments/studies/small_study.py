@@ -12,7 +12,7 @@ from bfl.commands.main import main
 from bfl.configuration import resolve
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies import Run, read_study
-from bfl.experiments.studies.results import GIVEN, NO_RESULTS, OpenedStudy, StudyFolder, open_study
+from bfl.experiments.studies.results import GIVEN, OpenedStudy, StudyFolder, open_study
 from bfl.experiments.studies.runner import begin
 from bfl.experiments.studies.table import StudyTable, study_table
 
@@ -86,7 +86,7 @@ def finish_run(
 
 
 def opened(folder: StudyFolder, only: Sequence[str] = ()) -> OpenedStudy:
-    return open_study(folder.path, only=only, results=[Path(NO_RESULTS)])
+    return open_study(folder.path, only=only)
 
 
 def begun_study(folder: Path, text: str = STUDY) -> StudyFolder:

@@ -103,18 +103,19 @@ def test_labels_are_texts_whatever_they_look_like(tmp_path: Path) -> None:
     assert set(frame["rule"]) == {"None", "007"}
 
 
-def test_places_are_read_in_turn_and_the_own_runs_first(tmp_path: Path) -> None:
+def test_what_a_checkout_keeps_is_read_after_the_own_runs(tmp_path: Path) -> None:
     made_study(tmp_path / "one", lambda f, run: finish_run(f, run, accuracy=0.25))
     other = StudyFolder(tmp_path / "one" / "small")
     write_results(other, gather(opened(other)))
     made_study(tmp_path / "two", make)
+    committed = tmp_path / "two" / "docs" / "results" / "small"
+    shutil.copytree(other.path, committed)
     path = tmp_path / "two" / "files" / "small.toml"
-    found = open_study(path, output=tmp_path / "two", results=[other.path]).results
+    found = open_study(path, output=tmp_path / "two").results
     assert found.numbers("accuracy")[SECOND] == 0.5
     assert found.numbers("accuracy")["flipout-ws_iid_seed-1"] == 0.25
     assert not found.states
-    with pytest.raises(ConfigurationError, match="nowhere"):
-        open_study(path, results=[tmp_path / "nowhere"])
+    assert len(open_study(path, output=tmp_path / "two", anew=True).results.states) == 6
 
 
 def test_a_changed_study_has_no_results_of_the_old_one(tmp_path: Path) -> None:
@@ -127,12 +128,12 @@ def test_a_changed_study_has_no_results_of_the_old_one(tmp_path: Path) -> None:
             write_results(folder, gather(opened(folder)))
             (folder.runs / FIRST / METRICS).unlink()
             (folder.runs / SECOND / METRICS).unlink()
-        found = open_study(tmp_path / "files" / "small.toml", output=tmp_path, results=["none"])
+        found = open_study(tmp_path / "files" / "small.toml", output=tmp_path)
         with pytest.raises(ConfigurationError, match=f"{FIRST if not kept else ''}.*1 more"):
             gather(found)
     # One that has grown goes on.
     write_study(tmp_path / "files", STUDY.replace("seed = [0, 1]", "seed = [0, 1, 2]"))
-    found = open_study(tmp_path / "files" / "small.toml", output=tmp_path, results=["none"])
+    found = open_study(tmp_path / "files" / "small.toml", output=tmp_path)
     assert len(found.results.frame) == 2
     assert len(found.results.states) == 10
 
@@ -144,7 +145,7 @@ def test_results_of_other_data_are_refused(tmp_path: Path) -> None:
 
         made.write_json(DATA, {"test": "aa" if run.name == FIRST else "bb"})
 
-    with pytest.raises(ConfigurationError, match=f"test-sha256.*aa in {FIRST}"):
+    with pytest.raises(ConfigurationError, match=f"test-sha256.*'{FIRST}': 'aa'"):
         made_study(tmp_path, with_data)
 
 

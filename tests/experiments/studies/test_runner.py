@@ -108,7 +108,7 @@ def test_results_of_no_other_folder_are_written_where_none_is_named(fake: Fake) 
     fake.make()
     made = fake.opened().folder.path
     made.rename(fake.folder / "docs" / "results" / made.name)
-    fake.make(only=["ws_iid_seed-0"], results=[Path("none")])
+    fake.make(only=["ws_iid_seed-0"], anew=True)
     assert list(fake.opened().folder.read_frame().run) == [FIRST]
 
 

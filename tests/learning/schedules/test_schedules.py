@@ -63,7 +63,7 @@ def test_only_milestones_in_rounds_allow_more_rounds(tmp_path):
         RunFolder.create(tmp_path, name, begun.values, {}).append_round({"round": 1})
         check_output(begun)
         if name == "shares":
-            with pytest.raises(ConfigurationError, match=r"rounds was 10 and is 20.*'step'"):
+            with pytest.raises(ConfigurationError, match="rounds was 10 and is 20"):
                 check_output(begun.replace(rounds=20))
         else:
             check_output(begun.replace(rounds=20))
