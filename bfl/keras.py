@@ -10,7 +10,6 @@ import logging
 import os
 import warnings
 
-from bfl.cpus import available_cpus
 from bfl.printing import quiet_start
 
 # Set before the import: no banner in every actor, and Keras 2 wherever something asks for Keras.
@@ -63,17 +62,12 @@ def configure(threads: int, operations: int = 1) -> None:
             gpus = tf.config.list_physical_devices("GPU")
         for gpu in gpus:
             tf.config.experimental.set_memory_growth(gpu, True)
-    except RuntimeError:  # somebody else has computed with it
-        threading = tf.config.threading
-        kept = threading.get_intra_op_parallelism_threads() or available_cpus()
+    except RuntimeError:
         warnings.warn(
-            "TensorFlow has computed in this process before bfl was used, so it keeps its "
-            f"{kept} threads and does not get {_configured_threads}: the last digits may differ. "
-            "For the same bits, use bfl first in a process",
+            "TensorFlow has computed in this process before bfl was used and keeps its threads: "
+            "the last digits may differ. For the same bits, use bfl first in a process",
             stacklevel=2,
         )
-        _configured_threads = kept
-        _operations_at_once = threading.get_inter_op_parallelism_threads() or available_cpus()
     tf.config.experimental.enable_op_determinism()
 
 

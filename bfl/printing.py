@@ -110,9 +110,8 @@ def print_anywhere() -> None:
 SILENCE = 2.4
 """Seconds without output after which a line says what a command is doing."""
 
-LONG, LONG_SILENCE = 60.0, 30.0
-"""Seconds after which nothing has changed for long, and those between lines from then on: a log of
-hours stays readable."""
+LONG = 60.0
+"""Seconds after which nothing has changed for long: lines are then ten times as rare."""
 
 _step = _detail = ""
 _changed = _spoken = time.monotonic()
@@ -169,6 +168,6 @@ def shown(began: float | None = None) -> Iterator[None]:
 def _speak(over: Event, start: float) -> None:
     while not over.wait(0.2):
         now, text = time.monotonic(), described()
-        if text and now - _spoken >= (LONG_SILENCE if now - _changed > LONG else SILENCE):
+        if text and now - _spoken >= SILENCE * (10 if now - _changed > LONG else 1):
             print(f"[{now - start:6.1f} s] {text}", file=sys.stdout, flush=True)
             spoke()

@@ -1,6 +1,5 @@
 """``bfl federation init`` and what changes it: certificates, keys, permissions, the list."""
 
-import os
 import shutil
 import socket
 import ssl
@@ -118,28 +117,6 @@ def test_private_files_are_private_and_lie_where_they_belong(made: Path) -> None
             assert path.relative_to(made).as_posix() in private
         if path.is_dir():
             assert stat.S_IMODE(path.stat().st_mode) == 0o700
-
-
-def test_private_files_are_never_open_to_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not for a moment: they are made with their mode, whatever the process's mask is."""
-    opened: dict[str, int] = {}
-    to_open = os.open
-
-    def watch(path: object, flags: int, mode: int = 0o777, **more: int | None) -> int:
-        if flags & os.O_CREAT:
-            opened[str(path)] = mode
-        return to_open(path, flags, mode, **more)  # type: ignore[call-overload, no-any-return]
-
-    monkeypatch.setattr(os, "open", watch)
-    before = os.umask(0)
-    try:
-        setup.init(tmp_path / "federation", ServerSettings(hosts=HOSTS), 1, NOW)
-    finally:
-        os.umask(before)
-    keys = [mode for path, mode in opened.items() if ".key." in path or ".secret." in path]
-    assert keys == [0o600] * 4
 
 
 def test_each_client_has_its_own_key_and_the_list_has_its_public_half(made: Path) -> None:

@@ -61,15 +61,6 @@ def files_with(secrets: set[bytes], folder: Path) -> set[str]:
     }
 
 
-def command_lines(roots: set[int]) -> str:
-    """Return what any user of the machine sees of processes."""
-    pids = ",".join(map(str, descendants(roots))) or "1"
-    listing = subprocess.run(
-        ["ps", "-ww", "-o", "args=", "-p", pids], capture_output=True, text=True, check=False
-    )
-    return listing.stdout
-
-
 def _has_ended(pid: int) -> bool:
     listing = subprocess.run(
         ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
@@ -179,7 +170,6 @@ def test_nobody_else_gets_anything_while_a_run_waits(server: Server, tmp_path: P
         assert "0 of 2 nodes are there" in text or "0 of 1 nodes are there" in text
         assert not (tmp_path / "run").exists()
         assert "train message" not in node_log.read_text()
-        _check_ports(node)
     finally:  # the next test starts this client anew
         end_processes({node})
         (impostor / "identity.toml").write_text(own)
@@ -198,13 +188,7 @@ def test_the_posterior_is_that_of_one_process_and_no_secret_is_told(
     made = server.federation
     nodes = [server.start(made.client(f"client-{number}")) for number in range(2)]
     process = server.run(f'{SETTINGS} output-dir="{tmp_path}" name="run"')
-    roots, seen = {server.process, process, *nodes}, set[str]()
-
-    def has_ended() -> bool:
-        seen.update(command_lines(roots).splitlines())
-        return _has_ended(process)
-
-    wait_for(has_ended, 300)
+    wait_for(lambda: _has_ended(process), 300)
     assert (tmp_path / "run").is_dir(), server.flower.logs()
     check_complete(tmp_path / "run", {"rounds": 2, "clients": 2, "model": "mlp"})
     found, wanted = (RunFolder(tmp_path / name).rounds() for name in ("run", "serial"))
@@ -230,10 +214,6 @@ def test_the_posterior_is_that_of_one_process_and_no_secret_is_told(
     }
     for path in made.path.rglob("*.key"):
         assert path.stat().st_mode & 0o077 == 0, path
-    told = "\n".join(seen).encode()
-    assert b"superlink.py" in told
-    assert b"client.key" in told
-    assert not [secret for secret in secrets if secret in told]
     _check_revoked(server, nodes[1], made.client("client-1"))
     _check_ctrl_c(server)
 
@@ -288,32 +268,6 @@ def _check_the_door(server: Server) -> None:
         wait_for(answers, 30)
     with pytest.raises(httpx.TransportError):
         httpx.get(f"http://localhost:{server.port}/", trust_env=False)
-
-
-def _listening(pids: set[int]) -> set[str]:
-    """Return the addresses (hexadecimal) on which processes take connections."""
-    found, inodes = set(), set()
-    for pid in pids:
-        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            with suppress(FileNotFoundError):  # closed since
-                inodes.add(descriptor.readlink().name.removeprefix("socket:").strip("[]"))
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and fields[9] in inodes:
-                found.add(fields[1])
-    return found
-
-
-def _check_ports(node: int) -> None:
-    """A client's worker, which is warm by now, opens no port; its SuperNode has one on loopback."""
-    family = descendants({node})
-    [worker] = [
-        pid for pid in family if b"warm_worker.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
-    assert not _listening(descendants({worker}))
-    [address] = _listening(family)
-    assert address.startswith("0100007F:")
 
 
 def _check_ctrl_c(server: Server) -> None:

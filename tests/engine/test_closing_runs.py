@@ -9,13 +9,11 @@ import pytest
 from runs_in_process import KilledError, digests, make_run
 
 import bfl
-import clients.closing
-import clients.examples
 from bfl.closing.base import SumsRound
 from bfl.configuration import resolve
 from bfl.data.datasets import cached_dataset, load_dataset
 from bfl.data.datasets.subset import with_test_examples
-from bfl.errors import ConfigurationError, RunError
+from bfl.errors import ConfigurationError
 from bfl.experiments.results import RunFolder
 from bfl.federation.state import Snapshots
 from strategies import closing
@@ -92,16 +90,6 @@ def test_prediction_sets_are_judged_globally_and_by_client(
     assert set(judged.sets) == set(whole.predictions()[0].sets) == {"conformal", BY_CLASS}
 
 
-def test_corrupted_images_are_judged_with_the_closed_network(whole: RunFolder) -> None:
-    found, numbers = whole.read_json("run.json:corruptions"), whole.metrics()
-    assert list(found) == ["noise", "rotation"]
-    for by_metric in found.values():
-        for name, values in by_metric.items():
-            assert len(values) == 6
-            assert values[0] == numbers[name]
-        assert by_metric["accuracy"][5] < by_metric["accuracy"][0]
-
-
 def test_masked_sums_are_the_sums_of_what_clients_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,47 +158,6 @@ def test_a_run_that_is_closed_already_keeps_its_sums_unless_settings_or_code_dif
     assert close() == (0, 0)
     monkeypatch.setattr(closing, "code_digest", lambda: "another")
     assert close() == (2, 1)
-
-
-@pytest.mark.parametrize("exchange", ["direct", "masked"])
-def test_a_client_that_claims_examples_in_its_sums_is_refused_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: str
-) -> None:
-    """Masked, the run ends instead: nobody can know who it was."""
-    asked, measured = iter(range(1000)), SumsRound.measure
-
-    def claiming(*given: Any) -> np.ndarray:
-        vector = measured(*given)
-        vector[0] *= 1000.0 if next(asked) % 3 == 1 else 1.0
-        return vector
-
-    monkeypatch.setattr(SumsRound, "measure", claiming)
-    changes = {"exchange": exchange, "rounds": 1, "closing": "bayesian-head", "corruptions": "none"}
-    if exchange == "masked":
-        with pytest.raises(RunError, match=r"closing round 2.*HeldBackGains"):
-            make_run(VALUES, 3, tmp_path / "run", **changes)
-        return
-    run = make_run(VALUES, 3, tmp_path / "run", **changes)
-    refused = run.path.joinpath("refusals.txt").read_text(encoding="utf-8").splitlines()
-    assert len(refused) == 1
-    assert "HeldBackGains" in refused[0]
-    assert "client 1" in refused[0]
-    assert run.holds("closing.npz")
-
-
-def test_masked_ivon_clients_with_a_variational_last_layer_are_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Each says that features of examples are too long: those it trains on, and the others."""
-    monkeypatch.setattr(clients.closing, "FEATURE_BOUND", 0.0)
-    changes = {"model": "mlp", "inference": "ivon", "strategy": "ivon", "exchange": "masked"}
-    closing = {"closing": "bayesian-head", "variational-layers": "last", "rounds": 1}
-    values = {**VALUES, **changes, **closing}
-    run = make_run(values, 3, tmp_path / "run")
-    assert run.metrics()["mean-epistemic"] > 1e-6
-    assert run.posterior()[0].variance.size == 10 * (200 + 1)  # an MLP has 200 features
-    said = capsys.readouterr().err
-    assert [said.count(f"warning: client {number}:") for number in range(4)] == [2, 2, 2, 0]
 
 
 @pytest.mark.parametrize(

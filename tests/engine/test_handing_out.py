@@ -1,7 +1,5 @@
-"""Flower's engine in memory: a round's messages handed out at once, and kept for days."""
+"""Flower's engine in memory: a round's messages are handed out at once."""
 
-import datetime
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -11,7 +9,6 @@ from flwr.server.superlink.fleet.vce import vce_api
 from flwr.server.superlink.linkstate import (
     InMemoryLinkState,
     LinkStateFactory,
-    in_memory_linkstate,
 )
 from flwr.server.superlink.linkstate.in_memory_linkstate import RunRecord
 from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
@@ -20,7 +17,6 @@ from flwr.superlink.federation import NoOpFederationManager
 from flwr.superlink.grid import InMemoryGrid
 
 from bfl.engine.flower import new_messages, new_run, poll_interval
-from strategies.messaging import UsableReplies, exchange_with_retries
 
 
 class Engine:
@@ -91,56 +87,3 @@ def test_it_looks_at_new_messages_only(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_replies_are_looked_for_often_in_this_process_and_not_elsewhere() -> None:
     assert poll_interval(Engine(1).grid) < 0.01
     assert poll_interval(object()) == 0.05
-
-
-# Rounds that take longer than Flower keeps a message by itself --------------------------------
-
-HOUR = 3600.0
-
-
-class Days(Engine):
-    """Clients that train for hours, one after the other: a look for replies takes as long."""
-
-    def __init__(self, nodes: int, hours: float, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__(nodes)
-        self.waiting: list[Message] = []
-        self.sent: list[Message] = []
-        self.ahead, self.hours = datetime.timedelta(), datetime.timedelta(hours=hours)
-        now, push, pull = in_memory_linkstate.now, self.grid.push_messages, self.grid.pull_messages
-        monkeypatch.setattr(in_memory_linkstate, "now", lambda: now() + self.ahead)
-
-        def pushed(messages: Iterable[Message]) -> Iterable[str]:
-            self.sent.extend(messages := list(messages))
-            return push(messages)
-
-        def pulled(message_ids: Iterable[str]) -> Iterable[Message]:
-            self.waiting += new_messages(self.state)
-            self.ahead += self.hours
-            if self.waiting:
-                self.answer(self.waiting.pop(0))
-            return pull(message_ids)
-
-        monkeypatch.setattr(self.grid, "push_messages", pushed)
-        monkeypatch.setattr(self.grid, "pull_messages", pulled)
-
-    def ask(self, timeout: float) -> list[bool]:
-        """Ask all clients; return which of the replies are none, as they come."""
-        replies = exchange_with_retries(
-            self.grid,
-            [Message(RecordDict(), node, "train", group_id="1") for node in self.nodes],
-            silence=timeout,
-            retries=1,
-            usable=UsableReplies(len(self.nodes)),
-            report=lambda node, reason: pytest.fail(f"asked again: {reason}"),
-        )
-        return [reply.has_error() for reply in replies]
-
-
-@pytest.mark.parametrize(("clients", "hours", "limit"), [(5, 13.0, 14), (2, 0.1, 1)])
-def test_clients_that_train_one_after_the_other_each_have_their_time(
-    clients: int, hours: float, limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And half a day more: who has hung does not train for all rounds that it has missed."""
-    engine = Days(clients, hours, monkeypatch)
-    assert engine.ask(limit * HOUR) == [False] * clients
-    assert {message.metadata.ttl for message in engine.sent} == {(12 + clients * limit) * HOUR}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs_in_process import digests, interrupt, make_run, watch_training
+from runs_in_process import digests, interrupt, make_run
 
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
@@ -74,23 +74,6 @@ def test_a_method_that_is_interrupted_ends_as_if_nothing_had_happened(
     assert first.keys() == second.keys()
     for name, array in first.items():
         np.testing.assert_array_equal(array, second[name])
-
-
-def test_ivon_counts_the_examples_of_all_clients_and_is_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trained = watch_training(monkeypatch)
-    values: dict[str, Any] = {"strategy": "ivon", "model": "mlp", "optimizer_state": "keep"}
-    values["hessian_decay"] = 0.9
-    path = tmp_path / "run"
-    interrupt(monkeypatch, path, lambda: run(path, **values))
-    resumed = run(path, **values, resume=True)
-    assert digests(resumed) == digests(run(tmp_path / "whole", **values))
-    assert {task.likelihood_examples for _, task in trained} == {VALUES["train-examples"]}
-    # The Hessian's estimate has moved, and is not what it was at the beginning.
-    variance = state_of(resumed).posterior.variance
-    assert variance.mean() > 1.2 * 0.014**2
-    assert variance.std() > 0.01 * variance.mean()
 
 
 def test_a_run_begins_from_another_runs_posterior(whole: Any, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import pytest
 from flwr.app import RecordDict
 from runs_in_process import (
     check_same_states,
-    digests,
     interrupt,
     make_run,
     snapshots_of,
@@ -183,22 +182,6 @@ def test_clients_evaluate_both_models_on_test_data_of_their_own(
     means = {name for name in folder.metrics() if name.startswith("clients-")}
     of_others = ("conformal", "corrupted", *REGRESSION)
     assert means == {n for n in names_of_means() if not any(other in n for other in of_others)}
-
-
-def test_a_run_given_more_rounds_has_the_numbers_of_its_clients_of_the_longer_run(
-    values: Any, tmp_path: Path
-) -> None:
-    """What they measured in the round that was to be the last does not count in the longer run."""
-    judged = {"evaluated_by": "clients", "evaluate_every": 2, "sampling": "random"}
-    whole = run(values, tmp_path / "whole", **judged)
-    shorter = run(values, tmp_path / "grown", rounds=ROUNDS - 1, **judged)
-    assert {"last-personal-accuracy", "best-better-accuracy"} <= set(
-        shorter.read_json("run.json:clients")["0"]
-    )
-    grown = run(values, tmp_path / "grown", resume=True, **judged)
-    assert grown.read_json("run.json:clients") == whole.read_json("run.json:clients")
-    assert grown.metrics() == whole.metrics()
-    assert digests(grown) == digests(whole)
 
 
 def own_positions(folder: RunFolder, data: Any) -> list[Any]:

@@ -98,29 +98,6 @@ def test_epsilon_stands_in_the_record_and_the_budget_ends_the_run(
     assert (tmp_path / "anew" / LEDGER).read_text() == "1\n"
 
 
-def test_epsilon_of_examples_stands_in_the_record_and_its_budget_ends_the_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    examples: dict[str, Any] = {"example_privacy": "dp-sgd", "example_sampling_rate": 0.25}
-    budget = sampled_gaussian_epsilon(1.0, 0.25, 8, 1e-5) + 1e-6
-    folder = run(tmp_path / "private", **examples, example_epsilon_budget=budget)
-    found = [entry["example-epsilon"] for entry in folder.rounds()]
-    assert found == [sampled_gaussian_epsilon(1.0, 0.25, 4 * n, 1e-5) for n in (1, 2)]
-    assert folder.metrics()["example-epsilon"] == found[-1] <= budget
-    assert "stopped before round 3: it would lead to ε = " in capsys.readouterr().out
-    for entry in folder.rounds():
-        assert "epsilon" not in entry
-        assert not any(name.startswith("client/") for name in entry)
-        assert {name for client in entry["per-client"] for name in client} == {
-            "client",
-            "num-examples",
-            "weight",
-        }
-    assert folder.read_json("run.json:partition").keys() == {"sha256", "whole-sha256"}
-    [again] = run(tmp_path / "again", **examples, rounds=1).rounds()
-    assert again["posterior-sha256"] == digests(folder)[0]
-
-
 CLOSED: dict[str, Any] = {
     "example_privacy": "dp-sgd",
     "example_sampling_rate": 0.25,

@@ -214,15 +214,6 @@ def test_a_named_run_is_repeated_under_another_name(
     assert "no --name" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("run_folder", "word"), [([], "named"), (["none"], "none")])
-def test_what_is_no_run_cannot_be_resumed(
-    run_folder: list[str], word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    where = [str(tmp_path / name) for name in run_folder]
-    assert main(["--app", str(ROOT), "--resume", *where]) == 2
-    assert word in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("where", ["record", "checkpoint"])
 def test_clients_that_keep_a_state_are_resumed_as_well(
     where: str,
