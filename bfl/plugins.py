@@ -144,13 +144,7 @@ def _import(plugin: Plugin) -> None:
     spec: Any = importlib.util.spec_from_file_location(plugin.module, plugin.place)
     module = importlib.util.module_from_spec(spec)
     sys.modules[plugin.module] = module
-    before = _parts_from_outside()
     spec.loader.exec_module(module)
-    if _parts_from_outside() == before:
-        raise ConfigurationError(
-            "it registers no part; allowed: a file with a class under a decorator such as "
-            '@pooling_rules.register("NAME")'
-        )
 
 
 def _file(word: str, node_folder: str | None) -> Path:
@@ -170,14 +164,6 @@ def _file(word: str, node_folder: str | None) -> Path:
     raise ConfigurationError(
         f"plugins: there is no file {path}{near_path(path, path.parent.glob('*.py'))}; allowed: a "
         "file, or the name of a module"
-    )
-
-
-def _parts_from_outside() -> int:
-    return sum(
-        not component.__module__.startswith(registry.package)
-        for registry in Registry.known
-        for component in registry.registered()
     )
 
 

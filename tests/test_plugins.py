@@ -65,7 +65,6 @@ class MyMethod(Preset):
         "attackers": 1,
         "defence": "median",
         "outgoing": "largest-changes",
-        "exchange": "half-precision",
         "broadcast": "values",
         "personalization": "side-by-side",
         "refinement": "halfway",
@@ -205,12 +204,11 @@ def test_what_cannot_be_loaded_is_refused_and_leaves_nothing(
     assert pooling_rules.spellings() == before
 
 
-@pytest.mark.parametrize("declares", ["has", "requires", "excludes"])
 def test_a_part_that_declares_what_is_no_property_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, declares: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    method = f"\n    def {declares}(self):\n        return frozenset({{'plain-stepz'}})\n"
+    method = "\n    def requires(self):\n        return frozenset({'plain-stepz'})\n"
     Path("mine.py").write_text(RULE.format(name="needy") + method, encoding="utf-8")
     with pytest.raises(ConfigurationError, match=r"pooling 'needy'.* did you mean 'plain-steps'"):
         resolve({"plugins": "mine.py", "pooling": "needy"})

@@ -8,7 +8,6 @@ import pytest
 import tomli_w
 
 import bfl
-from bfl.aggregation.pooling.base import pooling_rules
 from bfl.commands.flower_simulation import main as simulate
 from bfl.commands.main import main
 from bfl.configuration import resolve
@@ -121,21 +120,3 @@ def test_only_what_is_named_runs(word: str, theirs: Path, tmp_path: Path) -> Non
         == 0
     )
     assert (tmp_path / "ran").exists()
-
-
-def test_a_file_that_registers_no_part_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, parts = tmp_path / "own.py", tmp_path / "parts_beside.py"
-    path.write_text("import bfl\n", encoding="utf-8")
-    for _ in range(2):
-        with pytest.raises(ConfigurationError, match=r"own\.py .*no part"):
-            resolve({"plugins": str(path), "strategy": "own"})
-    # Parts in a module that it imports are its own affair.
-    parts.write_text(PLUGIN.format(str(tmp_path / "ran")), encoding="utf-8")
-    path.write_text("import parts_beside\n", encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    for _ in range(2):
-        given = {"plugins": str(path), "strategy": "theirs"}
-        assert resolve(given).pooling.name == "theirs"
-    pooling_rules.withdraw(lambda component: component.__module__ == "parts_beside")

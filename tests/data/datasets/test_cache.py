@@ -18,8 +18,6 @@ def write(path: Path, pixel: int, examples: int = 6) -> None:
 @pytest.mark.parametrize(
     ("word", "data_dir"),
     [
-        ("npz:{folder}/a.npz", ""),
-        ("npz:a.npz", "{folder}"),
         ("mnist", "{folder}"),
         ("tasks:npz:{folder}/b.npz:1,npz:{folder}/a.npz", ""),
     ],

@@ -56,12 +56,8 @@ def hub(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(
     ("word", "asked", "shape"),
     [
-        ("mnist", ("ylecun/mnist", None), (28, 28)),
         ("fashion-mnist", ("zalando-datasets/fashion_mnist", None), (28, 28)),
         ("svhn", ("ufldl-stanford/svhn", "cropped_digits"), (32, 32, 3)),
-        ("cifar10", ("uoft-cs/cifar10", None), (32, 32, 3)),
-        ("tiny-imagenet", ("zh-plus/tiny-imagenet", None), (64, 64, 3)),
-        ("hf:owner/set", ("owner/set", None), (7, 9, 3)),
         ("hf:owner/set:part", ("owner/set", "part"), (7, 9, 3)),
     ],
 )
@@ -154,7 +150,6 @@ def refused_splits() -> dict[str, tuple[dict[str, Any], str]]:
     words = split({"image": one, "label": ["x"]}, image=image, label=datasets.Value("string"))
     return {
         "no test": ({"train": train}, "test or validation"),
-        "no train": ({"test": train}, "train"),
         "another size": (
             {"train": train, "test": mnist_split(pictures(1, 5, 4), [0])},
             "test_images are (5, 4, 1)",
@@ -176,10 +171,6 @@ def refused_splits() -> dict[str, tuple[dict[str, Any], str]]:
         "no labels": (
             {"train": train, "test": split({"image": one, "y": [1]}, image=image, y=number)},
             "image (Image), y (Value)",
-        ),
-        "no images": (
-            {"train": train, "test": split({"x": [1], "label": [1]}, x=number, label=label)},
-            "0 image columns",
         ),
         "several labels": (
             {

@@ -38,16 +38,6 @@ def archive(tmp_path: Path) -> Any:
     return write
 
 
-def test_another_data_set_numbers_its_classes_as_the_run_does(archive: Any) -> None:
-    word = archive("far.npz")
-    assert own_images(server_data=word).labels is not None
-    path = word.removeprefix("npz:")
-    arrays = dict(np.load(path))
-    np.savez(path, **{**arrays, "y_train": arrays["y_train"] + 1, "y_test": arrays["y_test"] + 1})
-    with pytest.raises(ConfigurationError, match="the label 10"):
-        own_images(server_data=word)
-
-
 def test_they_have_the_mixture_of_classes_and_the_seed_picks_them() -> None:
     assert divide(resolve({}), load_dataset("digits"), FEDERATION).own is None
     labels = load_dataset("digits").train_labels
@@ -61,7 +51,7 @@ def test_they_have_the_mixture_of_classes_and_the_seed_picks_them() -> None:
     assert set(own.held_back) != set(own_images(server_examples=200.0, seed=1).held_back)
 
 
-@pytest.mark.parametrize("train_examples", [0.0, 400.0, 0.5])
+@pytest.mark.parametrize("train_examples", [0.0, 400.0])
 def test_every_share_is_of_the_images_that_are_used(train_examples: float) -> None:
     dataset = load_dataset("digits")
     values = {"train-examples": train_examples, "server-examples": 0.25, "unused-examples": 0.25}
@@ -96,37 +86,22 @@ def test_another_data_set_leaves_the_clients_all_of_theirs(archive: Any) -> None
     assert sum(divided.sizes) == dataset.train_labels.size
 
 
-@pytest.mark.parametrize("values", [{}, {"strategy": "abavg"}, {"strategy": "v-distillation"}])
-def test_images_that_the_run_is_judged_on_are_refused(
-    values: dict[str, Any], tmp_path: Path
-) -> None:
-    """Whoever learns from them, weighs by them, or picks a round by them; one is enough."""
-    dataset, labels = load_dataset("digits"), np.arange(10)
-    others = np.random.default_rng(0).integers(0, 17, (10, 8, 8, 1), dtype=np.uint8)
-    mixed = np.concatenate([others[:9], dataset.test_images[[5]]])
-    for name, images in (("others", others), ("mixed", mixed)):
-        given = {"x_train": images, "y_train": labels, "x_test": images, "y_test": labels}
-        np.savez(tmp_path / f"{name}.npz", **given)
-    for name in ("others", "mixed"):
-        place = {"server-data": f"npz:{tmp_path}/{name}.npz", "server-examples": 0.0}
-        configuration = resolve({**values, **place})
-        if name == "others":
-            divide(configuration, dataset, FEDERATION)
-            continue
-        with pytest.raises(ConfigurationError, match="1 of its 10 images are test images of"):
-            divide(configuration, dataset, FEDERATION)
-
-
 def test_what_does_not_go_with_the_data_set_is_refused(archive: Any) -> None:
     with pytest.raises(ConfigurationError, match="has the label 11, and dataset digits has 10"):
         own_images(server_data=archive("many.npz", highest=11))
+    # The run is judged on its test images.
+    word = archive("mixed.npz")
+    arrays = dict(np.load(word.removeprefix("npz:")))
+    arrays["x_train"][7] = load_dataset("digits").test_images[5]
+    np.savez(word.removeprefix("npz:"), **arrays)
+    with pytest.raises(ConfigurationError, match="1 of its 60 images are test images of"):
+        own_images(server_data=word, server_examples=0.0)
 
 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
         ({"server-data": "held-bak"}, "server-data is 'held-bak'; allowed: '', 'held-back' or"),
-        ({"server-data": "npz:nowhere.npz"}, "server-data is 'npz:nowhere.npz'"),
         ({"server-data": "digits"}, "the data set that the clients train on"),
     ],
 )
@@ -139,14 +114,11 @@ def test_wrong_words_are_refused(values: dict[str, Any], said: str) -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"server-examples": 0.0}, "all 1437 training images would be held back"),
         ({"server-examples": 1437.0}, "all 1437 training images would be held back"),
-        ({"server-examples": 1438.0}, "server-examples is 1438"),
         ({"server-examples": 1430.0}, "only 7 training examples"),
         ({"server-examples": 1000.0, "unused-examples": 437.0}, "unused.*server-examples is 1437"),
         ({"server-data": "", "unused-examples": 40.0}, "unused-examples is 40 and server-data is"),
         ({"server-data": "other", "unused-examples": 1437.0}, "unused-examples is 1437: all 1437"),
-        ({"server-data": "other", "unused-examples": 2000.0}, "unused-examples"),
     ],
 )
 def test_too_many_are_refused_before_the_start(

@@ -31,30 +31,20 @@ def test_every_class_has_its_share(sizes: list[int], share: float, seed: int) ->
     assert least <= most + 1e-12
 
 
-def test_a_smaller_part_lies_in_a_larger_one() -> None:
+def test_a_smaller_part_lies_in_a_larger_one_by_chance() -> None:
     labels = np.random.default_rng(0).integers(0, 10, 500)
-    parts = [set(stratified_positions(labels, n, "x").tolist()) for n in (1, 7, 0.1, 0.5, 499)]
+    amounts = (1, 7, 0.1, 0.5, 499, 0)
+    parts = [stratified_positions(labels, amount, "x") for amount in amounts]
+    assert [part.size for part in parts] == [1, 7, 50, 250, 499, 500]
     for smaller, larger in pairwise(parts):
-        assert smaller < larger
-
-
-def test_all_is_all_and_a_number_is_a_number() -> None:
-    labels = np.random.default_rng(0).integers(0, 3, 50)
-    for amount in (0.0, 50.0):
-        np.testing.assert_array_equal(
-            stratified_positions(labels, amount, "x"), np.arange(50, dtype=np.int64)
-        )
-    assert stratified_positions(labels, 12.0, "x").size == 12
-
-
-def test_chance_decides_within_a_class() -> None:
+        assert {*smaller} < {*larger}
     kept = stratified_positions(np.zeros(1000, np.int64), 0.5, "x")
     assert 200 < (kept < 500).sum() < 300
     other = stratified_positions(np.zeros(1000, np.int64), 0.5, "y")
     assert not np.array_equal(kept, other)
 
 
-@pytest.mark.parametrize("amount", [2.5, 51.0, 1e9])
+@pytest.mark.parametrize("amount", [2.5, 51.0])
 def test_what_is_not_there_is_refused(amount: float) -> None:
     with pytest.raises(ConfigurationError, match=r"test-examples is .* up to 50"):
         stratified_positions(np.zeros(50, np.int64), amount, "test-examples")

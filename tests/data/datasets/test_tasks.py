@@ -1,7 +1,6 @@
 """Several data sets at once, with classes of their own."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +14,6 @@ from bfl.data.datasets import (
     portable_dataset,
     validate_dataset,
 )
-from bfl.data.datasets.server_data import load_server_data
-from bfl.data.datasets.subset import train_positions
 from bfl.data.images import padded
 from bfl.errors import ConfigurationError
 from strategies.application.checks import check_before_start
@@ -74,12 +71,9 @@ def test_words_are_absolute_and_portable(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("tasks", "write it as"),
         ("tasks:digits:2", "two data sets or more"),
-        ("tasks:digits,digits:2", "two data sets or more"),
         ("tasks:digits:0,digits:2", "two data sets or more"),
         ("tasks:digits:2,digit:3", "digits"),
-        ("tasks:digits:2,npz:none.npz:1", "none.npz"),
     ],
 )
 def test_what_is_no_list_of_tasks_is_refused(word: str, said: str) -> None:
@@ -120,17 +114,6 @@ def test_a_number_of_training_images_is_the_same_for_clients_of_every_task(
         assert set(labels < 3) == {client < 2}
 
 
-def test_images_are_held_back_from_those_that_the_clients_of_every_task_have(folder: Path) -> None:
-    """By classes alone 6 of 10 images would be the first task's, and 4 are its two clients'."""
-    dataset = cached_dataset(WORD, "")
-    before = set(train_positions(dataset, 10, 5))
-    amounts: dict[str, Any] = {"examples": 0.5, "train_examples": 10, "clients": 5, "seed": 0}
-    own = load_server_data("held-back", dataset, data_dir="", **amounts)
-    assert own is not None
-    assert own.held_back.size == 5
-    assert set(own.held_back) < before
-
-
 @pytest.mark.parametrize(
     ("changes", "clients", "said"),
     [
@@ -142,8 +125,6 @@ def test_images_are_held_back_from_those_that_the_clients_of_every_task_have(fol
         ),
         ({"shared": "all"}, 5, "shared is 'all', heads and all"),
         ({"train-examples": 20}, 5, r"12 are for the 3 clients .*b.npz.* at most 16"),
-        ({"dataset": "tasks:npz:a.npz:20,npz:b.npz:3"}, 23, "only 15 training examples"),
-        ({"partition": "shards", "shards-per-client": 20}, 5, "shards"),
     ],
 )
 def test_tasks_that_do_not_fit_are_refused_before_the_first_round(
