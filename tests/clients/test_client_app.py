@@ -136,12 +136,6 @@ def test_a_server_names_no_path_on_a_supernode(
     assert [word for word, *_ in looked] == [dataset, dataset]
 
 
-@pytest.mark.parametrize("word", ["digits", "MNIST", "svhn", "tasks:digits:1,cifar100"])
-def test_a_server_names_what_is_no_path(word: str) -> None:
-    node = Node.of(Context(1, 1, {**NODE, "data-dir": "/own"}, RecordDict(), {}))
-    assert node.place_of(word, "/of/the/server") == (word, "/own")
-
-
 def test_a_supernode_says_before_the_first_round_that_it_reads_no_path(tmp_path: Path) -> None:
     where = {"dataset": f"npz:{tmp_path}/gone.npz", "data-dir": ""}
 
@@ -171,22 +165,6 @@ def test_a_node_counts_its_own_rows_as_the_run_reads_them(
     reply = ask(describe, content, dataset=f"table:{path}")
     found = NodeDescription.from_content(reply.content)
     assert (found.data, found.own_examples) == ("", said)
-
-
-def test_a_supernode_looks_for_named_data_where_it_says_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looked: list[tuple[Any, ...]] = []
-
-    def look(*where: Any) -> Any:
-        looked.append(where)
-        raise DataError("found")
-
-    monkeypatch.setattr("clients.examples.cached_dataset", look)
-    content = with_examples(dataset="mnist", **{"data-dir": str(tmp_path)})
-    for config in ({}, {"data-dir": "/own"}, {"allow-run-paths": True}, {"simulation": True}):
-        reason(content, **config)
-    assert [folder for _, folder, _ in looked] == ["", "/own", str(tmp_path), str(tmp_path)]
 
 
 RULE = """

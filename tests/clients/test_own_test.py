@@ -14,11 +14,8 @@ from flwr.app import Context, RecordDict
 
 from bfl.configuration import Configuration, resolve
 from bfl.data.datasets import load_dataset
-from bfl.engine.flower import FlowerApp, run_serially
-from bfl.engine.serial import SerialGrid
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction import PredictionStatistics
-from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.wire import TrainTask
 from bfl.learning.networks.parametrizations import LogVariance
 from bfl.posteriors import Posterior
@@ -71,44 +68,6 @@ def test_a_node_with_data_of_its_own_is_tested_in_the_rounds_that_are_evaluated(
     without: Any = SimpleNamespace(dataset="", plugins_folder=None)
     if not by_clients:
         assert evaluate_models(configuration, task, without, trainer, "", learnt, {}) == {}
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("undrawn_figures")
-def test_a_client_with_test_data_of_its_own_is_tested_on_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only it, in the rounds that are evaluated; its test changes no bit of the run."""
-    digits, archive = load_dataset("digits"), tmp_path / "site.npz"
-    # As many classes as it takes: of its own, the node knows seven.
-    chosen = np.flatnonzero(digits.train_labels < 7)[:80]
-    test = np.flatnonzero(digits.test_labels < 7)[:30]
-    train, tests = digits.train_images[chosen], digits.test_images[test]
-    labels = {"y_train": digits.train_labels[chosen], "y_test": digits.test_labels[test]}
-    np.savez(archive, x_train=train, x_test=tests, **labels)
-    original = SerialGrid.__init__
-
-    def with_own_data(self: SerialGrid, *arguments: Any) -> None:
-        original(self, *arguments)
-        self._contexts[2].node_config["dataset"] = f"npz:{archive}"
-
-    monkeypatch.setattr(SerialGrid, "__init__", with_own_data)
-    values = {"model": "resnet8", "rounds": 2, "local-epochs": 1, "output-dir": str(tmp_path)}
-    values |= {"train-examples": 120, "test-examples": 30, "mc-samples": 1}
-    runs = []
-    for name, every in (("tested", 2), ("untested", 0)):
-        given = {**values, "name": name, "evaluate-every": every, "evaluate-mc-samples": 2}
-        run_serially(FlowerApp.read(ROOT), given, 2, {})
-        runs.append(RunFolder(tmp_path / name).rounds())
-    tested, untested = runs
-    first, second = (entry["per-client"] for entry in tested)
-    assert not any("test-accuracy" in entry for entry in first)
-    assert "test-accuracy" not in second[0]
-    assert second[1]["test-examples"] == 30
-    assert 0.0 <= second[1]["test-accuracy"] <= 1.0
-    assert second[1]["num-examples"] == 80
-    assert not any("test-accuracy" in entry for r in untested for entry in r["per-client"])
-    assert tested[-1]["posterior-sha256"] == untested[-1]["posterior-sha256"]
 
 
 IMAGES = 40

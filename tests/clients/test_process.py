@@ -1,7 +1,6 @@
 """A client's process: what it loads once, and what the guard lets out."""
 
 import json
-import os
 import time
 from typing import Any
 
@@ -11,7 +10,6 @@ from flwr.app import Context, Message, RecordDict
 
 from bfl.configuration import resolve
 from bfl.engine.flower import new_run
-from bfl.engine.processes import cpus_of_this_process
 from bfl.errors import (
     BflError,
     ConfigurationError,
@@ -21,7 +19,6 @@ from bfl.errors import (
     public,
 )
 from bfl.federation.wire import RUN_CANNOT_GO_ON
-from clients.examples import own_data
 from clients.process import cached_configuration, deadline, reports_errors, start_tensorflow
 
 
@@ -39,36 +36,6 @@ def test_a_configuration_is_resolved_once_whatever_its_data_and_nonsense_is_not(
     assert elsewhere.keys.dataset == "npz:elsewhere.npz"
     with pytest.raises(ConfigurationError, match="modl"):
         cached_configuration(text(modl="resnet8"))
-
-
-def test_own_data_are_all_training_images_of_the_archive(tensorflow, tmp_path):
-    rng = np.random.default_rng(0)
-    arrays = {
-        "x_train": rng.integers(0, 256, (12, 8, 8, 1), dtype=np.uint8),
-        "y_train": np.arange(12) % 3,
-        "x_test": rng.integers(0, 256, (4, 8, 8, 1), dtype=np.uint8),
-        "y_test": np.arange(4) % 3,
-    }
-    np.savez(tmp_path / "site.npz", **arrays)
-    location = f"npz:{tmp_path / 'site.npz'}"
-    data = own_data(location)
-    assert own_data(location) is data
-    np.testing.assert_array_equal(data.train_images, arrays["x_train"])
-    np.testing.assert_array_equal(data.train_labels, arrays["y_train"])
-    # The node's process lives on when somebody puts other images there.
-    np.savez(tmp_path / "site.npz", **{**arrays, "x_train": 255 - arrays["x_train"]})
-    np.testing.assert_array_equal(own_data(location).train_images, 255 - arrays["x_train"])
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [("1", 1), ("2.7", 2), ("0.5", 1), ("0", len(os.sched_getaffinity(0)))],
-)
-def test_cpus_are_given_by_the_environment_or_the_operating_system(monkeypatch, given, expected):
-    monkeypatch.setenv("BFL_CPUS", given)
-    assert cpus_of_this_process() == expected
-    monkeypatch.delenv("BFL_CPUS")
-    assert cpus_of_this_process() == len(os.sched_getaffinity(0))
 
 
 def test_tensorflow_takes_the_threads_of_this_process(tensorflow, monkeypatch):

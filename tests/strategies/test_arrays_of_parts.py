@@ -10,7 +10,6 @@ import pytest
 import small_federation
 from flwr.app import RecordDict
 
-from bfl.aggregation.server_optimizers import Array, Momentum, State, StepContext
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, TwoSidedPart
@@ -116,31 +115,6 @@ def test_what_the_bounds_allow_is_pooled(case: str) -> None:
     assert not told
     state = rounds[-1].state.parts[part.state_name]
     assert max(np.abs(array).max() for array in state.values() if array.size) > 10
-
-
-class Recording(Momentum):
-    """A server optimizer that keeps what it is told of each round."""
-
-    seen: ClassVar[list[StepContext]] = []
-    server_momentum: float = 0.5
-
-    def step(self, state: State, delta: Array, context: StepContext) -> tuple[State, Array]:
-        self.seen.append(context)
-        return super().step(state, delta, context)
-
-
-@pytest.mark.parametrize(("case", "value"), [("sum", 1.0), ("mean", None)])
-def test_a_servers_step_is_told_of_the_cohort_and_what_it_has_sent(
-    case: str, value: float | None
-) -> None:
-    Recording.seen.clear()
-    play(PARTS[case][0], value, server_optimizer=Recording())
-    clients = 3 if value is None else 4
-    expected = 0.5 if case == "mean" else 0.5 * 3 + 1.0
-    for number, context in enumerate(Recording.seen, start=1):
-        assert (context.server_round, context.asked, context.pooled) == (number, 4, clients)
-        np.testing.assert_allclose(context.combined["path"], expected)
-    assert len(Recording.seen) == ROUNDS
 
 
 # What is kept ------------------------------------------------------------------------------------

@@ -11,11 +11,8 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import (
-    LocalDpMod,
     adaptiveclipping_mod,
-    arrays_size_mod,
     fixedclipping_mod,
-    message_size_mod,
 )
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideAdaptiveClipping,
@@ -104,16 +101,6 @@ def test_flowers_start_gives_the_bits_of_ours(
         assert dict(ours.train_metrics_clientapp) == dict(theirs.train_metrics_clientapp)
 
 
-def test_a_strategy_begins_anew_with_each_start() -> None:
-    strategy = strategies.Conflation(server_optimizer="adam")
-    first = digest(run(flowers(strategy)))
-    assert digest(run(flowers(strategy))) == first == digest(run(strategy.start))
-    grid = make_grid(plain_app(), CLIENTS)
-    for _ in range(2):
-        again = Strategy.start(strategy, grid, posterior_to_arrays(START), num_rounds=3)
-        assert digest(again) == first
-
-
 def test_a_round_begins_with_the_arrays_that_it_is_given() -> None:
     strategy = strategies.NaiveWeightedAveraging(**arguments(weighting="equal", clients=CLIENTS))
     grid, other = (
@@ -149,10 +136,8 @@ def wrappers() -> dict[str, tuple[Any, dict[str, Any], list[Any]]]:
 
 
 @pytest.mark.parametrize("wrapper", wrappers())
-@pytest.mark.parametrize("strategy", OWN, ids=lambda strategy: strategy.__name__)
-def test_flowers_wrappers_wrap_every_strategy(
-    strategy: type[PosteriorPooling], wrapper: str
-) -> None:
+def test_flowers_wrappers_wrap_a_strategy(wrapper: str) -> None:
+    strategy = strategies.Conflation
     wraps, settings, mods = wrappers()[wrapper]
     wrapped = run(
         wraps(strategy(**arguments(weighting="equal", clients=CLIENTS)), **settings).start,
@@ -163,13 +148,6 @@ def test_flowers_wrappers_wrap_every_strategy(
     found, expected = (posterior_from_arrays(each.arrays) for each in (wrapped, bare))
     for name, vector in expected.vectors().items():
         np.testing.assert_allclose(getattr(found, name), vector, rtol=2e-4, atol=1e-5)
-
-
-def test_noise_that_makes_variances_negative_ends_the_run_with_a_reason() -> None:
-    settings = {"noise_multiplier": 10.0, "clipping_norm": 1.0, "num_sampled_clients": CLIENTS}
-    wrapped = DifferentialPrivacyServerSideFixedClipping(strategies.Conflation(), **settings)
-    with pytest.raises(ConfigurationError, match="variance"):
-        run(wrapped.start, rounds=50)
 
 
 def test_a_round_that_a_wrapper_leaves_out_is_gone_on_from() -> None:
@@ -192,16 +170,6 @@ def test_a_round_that_a_wrapper_leaves_out_is_gone_on_from() -> None:
     assert sorted(result.train_metrics_clientapp) == [1, 3]
 
 
-@pytest.mark.parametrize(
-    "mod",
-    [arrays_size_mod, message_size_mod, LocalDpMod(1e3, 1e-9, 1.0, 0.1)],
-    ids=["arrays-size", "message-size", "local-dp"],
-)
-def test_flowers_mods_are_on_every_message(mod: Any) -> None:
-    found = run(strategies.WeightedSumOfNormals().start, plain_app([mod]))
-    assert found.train_metrics_clientapp[3]["clients"] == CLIENTS
-
-
 def test_the_first_arrays_are_evaluated_on_the_server_as_flower_does() -> None:
     seen: list[int] = []
 
@@ -214,15 +182,6 @@ def test_the_first_arrays_are_evaluated_on_the_server_as_flower_does() -> None:
         result = start(grid, posterior_to_arrays(START), num_rounds=2, evaluate_fn=judge)
         assert sorted(result.evaluate_metrics_serverapp) == [0, 1, 2]
     assert seen == [0, 1, 2] * 2
-
-
-def test_training_stops_when_it_is_said_so() -> None:
-    def stop(number: int, result: Any) -> bool:
-        return number == 2 and 2 in result.train_metrics_clientapp
-
-    grid, arrays = make_grid(plain_app(), CLIENTS), posterior_to_arrays(START)
-    result = strategies.Conflation().start(grid, arrays, num_rounds=5, should_stop=stop)
-    assert sorted(result.train_metrics_clientapp) == [1, 2]
 
 
 def test_hooks_that_flower_cannot_call_are_refused() -> None:

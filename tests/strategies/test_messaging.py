@@ -83,13 +83,6 @@ def ask(
     return outcome(counted(replies, usable, use)), reported
 
 
-def test_replies_are_handed_on_before_the_next_client_is_asked() -> None:
-    clients = Clients()
-    for number, reply in enumerate(exchange(make_grid(clients.app, 5), messages(5), 10.0), 1):
-        assert reply.metadata.src_node_id == number
-        assert clients.asked == list(range(1, number + 1))
-
-
 @pytest.mark.parametrize(
     ("failures", "count", "given", "replies", "asked", "reported"),
     [
@@ -119,14 +112,6 @@ def test_those_that_fail_are_asked_again_until_there_are_enough(
     assert all(f"node {node} is out of memory" in reason for node, reason in reasons)
 
 
-def test_a_reply_that_is_of_no_use_is_none_of_those_that_are_enough() -> None:
-    clients = Clients({3: 1, 4: 1})
-    replies, reported = ask(clients, 4, needed=2, use=lambda reply: reply.metadata.src_node_id > 1)
-    assert replies == [(1, True), (2, True), (3, True), (4, True)]
-    assert [node for node, _ in reported] == [3, 4]
-    assert clients.asked == [1, 2, 3, 4, 3, 4]  # and the useless one, who would say it again, once
-
-
 class Deaf(SerialGrid):
     """A grid that loses what node 2 says, and counts how often it is asked."""
 
@@ -145,21 +130,6 @@ def test_a_client_that_is_silent_is_given_up_and_handed_on_as_a_failure() -> Non
     replies, reported = ask(clients, 3, retries=1, cls=Deaf, silence=0.05)
     assert replies == [(1, True), (3, True), (2, False)]
     assert reported == [(2, "no reply for 0.05 s (client-timeout)")]
-
-
-def test_one_that_is_asked_again_gets_a_message_of_its_own() -> None:
-    """Flower gives a message its id and its life once: one sent again would be one that is over."""
-    sent: list[Message] = []
-
-    class Noting(SerialGrid):
-        def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-            sent.extend(messages := list(messages))
-            return super().push_messages(messages)
-
-    ask(Clients({2: 2}), 2, cls=Noting)
-    assert [message.metadata.dst_node_id for message in sent] == [1, 2, 2, 2]
-    assert len({id(message) for message in sent}) == 4
-    assert {message.metadata.group_id for message in sent} == {"3"}
 
 
 class Clock:
@@ -204,27 +174,6 @@ def test_the_silence_begins_anew_with_every_reply(clock: Clock) -> None:
     replies = exchange(make_grid(Clients().app, 4, OneByOne), messages(4), 1.0)
     assert outcome(replies) == [(node, True) for node in (1, 2, 3, 4)]
     assert clock.now > 3.0  # and never more than 1 s without a reply
-
-
-@pytest.mark.parametrize(("look", "least", "most"), [(0.02, 2, 13), (0.0, 20, 300)])
-def test_waiting_takes_little_of_the_time(
-    look: float, least: int, most: int, monkeypatch: pytest.MonkeyPatch, clock: Clock
-) -> None:
-    """Looking is rarer when it is slow, and where nothing has come for long: pauses of 2 % of the
-    time so far are ln(20) / 0.02 looks from 0.05 to 1 s, and 50 before.
-    """
-
-    class Slow(Deaf):
-        pulls = 0
-
-        def pull_messages(self, message_ids: Any) -> Any:
-            clock.sleep(look)
-            return super().pull_messages(message_ids)
-
-    monkeypatch.setattr(strategies.messaging, "poll_interval", lambda grid: 0.001)
-    assert outcome(exchange(make_grid(Clients().app, 2, Slow), messages(2), 1.0)) == [(1, True)]
-    assert clock.now > 1.0
-    assert least < Slow.pulls < most
 
 
 def test_a_dead_engine_ends_the_wait() -> None:
@@ -300,13 +249,6 @@ def test_a_node_that_is_gone_is_asked_again_and_told_by_its_own_id() -> None:
     assert found == [(FIRST_ID + 1, True), (FIRST_ID + 2, True), (FIRST_ID, False)]
     assert reported == [FIRST_ID, FIRST_ID]
     assert clients.asked == [FIRST_ID + 1, FIRST_ID + 2]
-
-
-def test_a_second_answer_to_one_message_does_not_count() -> None:
-    grid, _, sent = deployed(2)
-    pull = grid.pull_messages
-    grid.pull_messages = lambda ids: [r for r in pull(ids) for _ in (1, 2)]  # type: ignore[method-assign]
-    assert outcome(exchange(grid, sent, 10.0)) == [(FIRST_ID, True), (FIRST_ID + 1, True)]
 
 
 def test_a_node_that_answers_in_the_place_of_another_is_not_believed() -> None:

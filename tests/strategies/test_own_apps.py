@@ -1,6 +1,5 @@
 """A ServerApp of one's own and clients of any framework: docs/wire-format.md, run as it stands."""
 
-import ast
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -13,7 +12,6 @@ from flwr.clientapp import ClientApp
 from small_federation import arguments, make_app, make_grid
 
 import strategies
-from bfl.engine.serial import SerialGrid
 from bfl.errors import BflError, ConfigurationError
 from bfl.federation.secure_aggregation.messages import Delivery, MaskedTask
 from bfl.federation.wire import (
@@ -62,15 +60,6 @@ def test_the_page_says_which_version_it_is_and_names_what_a_masked_task_has() ->
     assert own <= set(re.findall(r"`(.*?)`", named))
 
 
-def test_the_client_knows_only_numpy_and_flower() -> None:
-    imported = {
-        (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name)
-        for node in ast.walk(ast.parse(CLIENT))
-        if isinstance(node, ast.Import | ast.ImportFrom)
-    }
-    assert imported == {"numpy", "flwr.app", "flwr.clientapp"}
-
-
 def test_the_page_gives_the_posterior_of_all_data(capsys: pytest.CaptureFixture[str]) -> None:
     grid = make_grid(client_module()["app"], CLIENTS)
     module: dict[str, Any] = {"__name__": "own_server"}
@@ -80,19 +69,6 @@ def test_the_page_gives_the_posterior_of_all_data(capsys: pytest.CaptureFixture[
     mean, variance = re.findall(r"\[(.*?)\]", capsys.readouterr().out)
     np.testing.assert_allclose(np.array(mean.split(), float), exact().mean, rtol=1e-5)
     np.testing.assert_allclose(np.array(variance.split(), float), exact().variance, rtol=1e-5)
-
-
-def test_strategies_are_started_as_they_look() -> None:
-    grid: SerialGrid = make_grid(client_module()["app"], CLIENTS)
-    strategy = strategies.Conflation(weighting="distance")
-    result = strategy.start(grid, posterior_to_arrays(prior(points=3)))
-    pooled = posterior_from_arrays(result.arrays)
-    np.testing.assert_allclose(pooled.mean, [1, -2], atol=0.2)
-    assert pooled.point.tolist() == [1, 1, 1]
-    assert sorted(result.train_metrics_clientapp) == [1, 2, 3]
-    metrics = result.train_metrics_clientapp[3]
-    assert (metrics["clients"], metrics["num-examples"]) == (4, 20 + 30 + 40 + 50)
-    assert 0 < metrics["client/spread"] < 3
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from numpy_clients import Fault, Faults, KilledError, PartFederation
 from numpy_server import NumpyServer
 
 from bfl import randomness
-from bfl.aggregation.pooling import pooling_rules
 from bfl.configuration import Configuration, resolve
 from bfl.configuration.component_slots import SLOTS
 from bfl.federation.attacks import attacks
@@ -84,11 +83,7 @@ CASES: dict[str, Values] = {
         # So few clients as the faults below leave cannot take masks off: test_masked_exchange.py.
         if not (kind.key == "exchange" and kind.registry.create(name).secure_sums)
     },
-    **{
-        f"momentum + {rule.name}": {"pooling": rule.name, **MOMENTUM}
-        for rule in pooling_rules.classes()
-        if "moved-pool" not in rule().excludes()
-    },
+    "momentum + conflation": {"pooling": "conflation", **MOMENTUM},
     "scaffold": {"strategy": "scaffold", "fraction-train": 0.5},
     "scaffold + momentum": {"strategy": "scaffold", **MOMENTUM},
     "fedprox + conflation": {"strategy": "fedprox", "pooling": "conflation"},
@@ -215,14 +210,6 @@ def check_faults(values: Values, whole: PartFederation) -> None:
     assert sorted(whole.handed_late) == late
 
 
-def test_all_kinds_of_parts_of_a_round_are_here() -> None:
-    keys = {kind.key for kind in PARTS_OF_A_ROUND}
-    assert keys >= {"sampling", "pooling", "weighting", "defence", "server-optimizer"}
-    assert keys >= {"prior", "start", "objective", "correction"}
-    assert keys >= {"refinement", "sampler", "predictive"}
-    assert keys >= {"outgoing", "attack"}
-
-
 @pytest.mark.parametrize("values", CASES.values(), ids=CASES)
 def test_the_same_bits_whatever_happens_to_replies_and_to_the_server(
     values: Values, tmp_path: Path
@@ -233,9 +220,9 @@ def test_the_same_bits_whatever_happens_to_replies_and_to_the_server(
     turned = federation(tmp_path / "turned", values, order=reversed)
     assert bits(turned.run(ROUNDS)) == expected
     killed = federation(tmp_path / "killed", values)
-    for number in range(1, ROUNDS + 1):
+    for number in (1, 3):
         with pytest.raises(KilledError):
-            killed.run(ROUNDS, killed_after=number, lost_checkpoints=1 if number > 2 else 0)
+            killed.run(ROUNDS, killed_after=number, lost_checkpoints=number // 3)
     assert bits(killed.run(ROUNDS, lost_checkpoints=1)) == expected
 
 
@@ -275,18 +262,3 @@ def test_control_variates_sum_to_the_servers_whatever_is_lost(tmp_path: Path) ->
     server = done.state.parts["scaffold"]["control-mean"]
     assert np.abs(server).max() > 0.01
     np.testing.assert_allclose(server, total / K, rtol=1e-12, atol=1e-15)
-
-
-LIES: dict[str, Values] = {
-    **{f"attack: {name}": CASES[f"attack: {name}"] for name in attacks.names() if name != "none"},
-    "outgoing: clip": {"strategy": "nwa", "outgoing": "clip", "clip-norm": 0.01},
-    "outgoing: noise": CASES["outgoing: noise"],
-}
-
-
-@pytest.mark.parametrize("values", LIES.values(), ids=LIES)
-def test_what_is_done_to_updates_is_done_by_these_clients(values: Values, tmp_path: Path) -> None:
-    [done] = federation(tmp_path / "changed", values).run(1)
-    without = {**values, "attack": "none", "outgoing": "none"}
-    [honest] = federation(tmp_path / "honest", without).run(1)
-    assert done.posterior.digest() != honest.posterior.digest()

@@ -110,11 +110,10 @@ def test_the_bits_are_those_of_pooling_together(rule: str, weighting: str, came:
     assert got.digest() == together(rule, weighting, list(range(K)), COUNTS).digest()
 
 
-@pytest.mark.parametrize("weighting", BY_COUNTS)
 @pytest.mark.parametrize("rule", pooling_rules.names())
-def test_those_that_fail_are_as_if_they_had_not_been_asked(
-    rule: str, weighting: str, came: list[str]
-) -> None:
+def test_those_that_fail_are_as_if_they_had_not_been_asked(rule: str) -> None:
+    weighting = "train-size"
+
     def faulty(task: TrainTask, received: Posterior) -> RecordDict:
         if task.partition_id in (0, 4):
             raise RuntimeError("no")
@@ -129,8 +128,8 @@ def test_those_that_fail_are_as_if_they_had_not_been_asked(
     np.testing.assert_allclose(got.point, expected.point, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("weighting", ["train-size", "equal", "distance"])
-@pytest.mark.parametrize("lie", [2**53, 1, COUNTS[2] + 1, 1e6])
+@pytest.mark.parametrize("weighting", ["train-size", "distance"])
+@pytest.mark.parametrize("lie", [2**53, 1])
 def test_a_client_does_not_choose_its_own_weight(weighting: str, lie: float) -> None:
     def lying(task: TrainTask, received: Posterior) -> RecordDict:
         count = lie if task.partition_id == 2 else COUNTS[task.partition_id]
@@ -168,16 +167,6 @@ def test_what_needs_all_updates_gets_them(
     assert not came
     if "defence" not in settings:
         assert got.digest() == together("ws", weighting, list(range(K)), COUNTS).digest()
-
-
-def test_examples_of_a_nodes_own_are_known(came: list[str]) -> None:
-    def reply(task: TrainTask, received: Posterior) -> RecordDict:
-        return reply_content(trained(task.partition_id, received), {"num-examples": 11})
-
-    strategy = make("ws", "train-size", partition=[None] * K)
-    grid = make_grid(make_app(reply, own_examples=11), K)
-    strategy.start(grid, posterior_to_arrays(start()), num_rounds=1)
-    assert len(came) == 1
 
 
 @pytest.mark.usefixtures("quick_collections")

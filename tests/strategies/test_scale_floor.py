@@ -7,7 +7,6 @@ import pytest
 from flwr.app import RecordDict
 from small_federation import play
 
-import strategies
 from bfl.aggregation.pooling import pool, pooling_rules
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.posteriors import Posterior
@@ -34,24 +33,6 @@ def rounds_of(rule: Any, rounds: int = ROUNDS, **settings: Any) -> list[Round]:
     return play(echo, start=start(), rounds=rounds, rule=rule(), **settings)[1]
 
 
-def test_variance_that_is_divided_in_every_round_ends_at_the_floor() -> None:
-    """The weighted sum divides by 4: from 1 to under ε² in 24 rounds, and on."""
-    rounds = rounds_of(strategies.WeightedSumOfNormals.rule_class)
-    fractions = [finished.metrics[FRACTION_AT_FLOOR] for finished in rounds]
-    assert fractions[0] == 0
-    assert fractions == sorted(fractions)
-    assert set(fractions) == {0, 0.25, 0.5, 0.75, 1}
-    deviations = np.sqrt(rounds[-1].posterior.variance)
-    np.testing.assert_allclose(deviations, SCALE_FLOOR, rtol=1e-6)
-    # Until one reaches it, its bits are those without a floor.
-    without = rounds_of(strategies.WeightedSumOfNormals.rule_class, scale_floor=0.0)
-    assert np.sqrt(without[-1].posterior.variance).max() < 1e-11
-    assert FRACTION_AT_FLOOR not in without[-1].metrics
-    first = fractions.index(0.25)
-    for one, other in zip(rounds[:first], without[:first], strict=True):
-        assert one.posterior.digest() == other.posterior.digest()
-
-
 @pytest.mark.parametrize("rule", GAUSSIAN_RULES, ids=lambda rule: rule.name)
 def test_the_next_round_takes_the_floored_posterior_for_the_previous_one(rule: Any) -> None:
     """What a rule compares clients with is what they have received: each round is one of its own.
@@ -70,16 +51,6 @@ def test_the_next_round_takes_the_floored_posterior_for_the_previous_one(rule: A
         at_floor = float(np.mean(variance == np.float32(SCALE_FLOOR**2)))
         assert finished.metrics[FRACTION_AT_FLOOR] == at_floor
         posterior = finished.posterior
-
-
-def test_consolidation_of_what_nobody_has_changed_stays_at_the_floor() -> None:
-    cls = strategies.DistributedWeightConsolidation
-    rounds = rounds_of(cls.rule_class, rounds=3, scale_floor=0.05)
-    for finished in rounds:
-        np.testing.assert_allclose(
-            np.sqrt(finished.posterior.variance), [0.05, 0.05, 0.1, 1.0], rtol=1e-5
-        )
-        assert finished.metrics["negative-precision-fraction"] == 0
 
 
 def test_points_have_no_fraction() -> None:

@@ -8,27 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import RecordDict
 from small_federation import (
-    START,
-    arguments,
-    federated_round,
-    make_app,
-    make_clients,
-    make_grid,
     play,
 )
 
-import strategies
 from bfl.aggregation.pooling import pooling_rules
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.federation.wire import TrainTask, posterior_to_arrays, reply_content
+from bfl.federation.wire import TrainTask, reply_content
 from bfl.posteriors import Manifest, Parameter, Posterior
 from strategies.application.rounds import FederationRun
 from strategies.run_support import NOT_FINITE
-from strategies.server_state import ServerState
 
 MANIFEST = Manifest(
     (
@@ -59,13 +51,6 @@ def test_a_negative_moving_variance_is_refused_with_its_name() -> None:
     )
     assert told[1].startswith("round 2, client 1: update refused")
     assert pooled.point.tolist() == [-1.0, 1.0, 0.0]  # 0, where a channel is silent, is sound
-
-
-def test_a_run_does_not_begin_with_a_negative_one() -> None:
-    strategy = strategies.Conflation(**arguments(manifest=MANIFEST))
-    wrong = posterior_to_arrays(Posterior(START.mean, START.variance, -START.point))
-    with pytest.raises(ConfigurationError, match=r"initial_arrays: .*moving_variance"):
-        strategy.start(make_grid(make_app()), wrong)
 
 
 # A rule's wrong numbers ----------------------------------------------------------------------
@@ -194,27 +179,6 @@ def test_what_a_node_has_declared_stays() -> None:
     assert "num-examples is 8; this client holds 7" in told[0]
 
 
-def test_a_node_that_takes_anothers_place_is_held_to_its_number() -> None:
-    said = {"client_2": 7}
-    told: list[str] = []
-
-    def reply(task: TrainTask, received: Posterior) -> RecordDict:
-        content: RecordDict = claims(**said)(task, received)
-        return content
-
-    strategy = strategies.Conflation()
-    grid = make_grid(make_app(reply, own_examples=7))
-    clients = make_clients(grid, max_examples=100, warn=told.append)
-    state, first = federated_round(strategy.method, ServerState.first(START, 4), clients, 0)
-    # A node that says otherwise plays partition 2 from now on.
-    own = {**clients.federation.own_examples, 2: 2**53}
-    clients.federation = replace(clients.federation, own_examples=own)
-    said["client_2"] = 2**53
-    _, second = federated_round(strategy.method, state, clients, 0)
-    assert [first.metrics["refused"], second.metrics["refused"]] == [0, 1]
-    assert "this client holds 7" in told[0]
-
-
 def test_what_is_not_known_has_a_cap() -> None:
     _, rounds, told = play(claims(client_2=101), max_examples=100)
     assert rounds[0].metrics["refused"] == 1
@@ -238,64 +202,7 @@ def test_numbers_that_do_not_fit_are_refused(given: Any, words: str) -> None:
         play(**given)
 
 
-def test_a_client_without_an_example_is_not_one_of_unknown_size() -> None:
-    told: list[int] = []
-
-    def reply(task: TrainTask, received: Posterior) -> RecordDict:
-        told.append(task.partition_id)
-        return reply_content(received, {"num-examples": 7})
-
-    parts = [np.arange(7), np.arange(7), np.arange(0), np.arange(7)]
-    with pytest.raises(ConfigurationError, match="part 2 of the partition is empty"):
-        play(reply, partition=parts)
-    assert not told  # before anybody has trained
-    play(reply, partition=[part if part.size else None for part in parts])
-
-
 # Weights -------------------------------------------------------------------------------------
 
 
-def test_the_weights_of_a_round_are_described() -> None:
-    parts = [np.arange(n) for n in (10, 20, 30, 40)]
-    for weighting, largest in (("train-size", 0.4), ("equal", 0.25)):
-        for rule in ("ws", "ppa"):  # foreseen, and together
-            _, rounds, told = play(rule=rule, weighting=weighting, partition=parts)
-            metrics = rounds[0].metrics
-            assert metrics["largest-weight"] == pytest.approx(largest)
-            squares = 0.01 + 0.04 + 0.09 + 0.16 if weighting == "train-size" else 0.25
-            assert metrics["effective-clients"] == pytest.approx(1 / squares)
-            assert not told
-
-
 # A Strategy of one's own ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("arrays", "settings", "words"),
-    [
-        (["mean", "point"], {}, "initial_arrays has mean, point; expected mean, variance, point"),
-        (["point"], {"empty": True}, "strategy 'conflation' pools Gaussian posteriors"),
-        (
-            ["point"],
-            {"empty": True, "rule": "nwa", "weighting": "distance"},
-            "weighting 'distance' compares posteriors",
-        ),
-        (["point"], {"empty": True, "rule": "client-gaussian"}, "strategy 'client-gaussian'"),
-    ],
-)
-def test_what_does_not_go_together_is_refused_before_anybody_trains(
-    arrays: list[str], settings: dict[str, Any], words: str
-) -> None:
-    def trains(task: TrainTask, received: Posterior) -> RecordDict:
-        raise AssertionError("nobody is asked")
-
-    settings = dict(settings)
-    empty = np.zeros(0, np.float32)
-    record = (
-        posterior_to_arrays(Posterior(empty, empty, START.point))
-        if settings.pop("empty", False)
-        else ArrayRecord({name: posterior_to_arrays(START)[name] for name in arrays})
-    )
-    strategy = strategies.PosteriorPooling(**arguments(**{"rule": "conflation", **settings}))
-    with pytest.raises(ConfigurationError, match=words):
-        strategy.start(make_grid(make_app(trains)), record)
