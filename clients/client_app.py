@@ -14,8 +14,7 @@ from clients.closing import closing_sums
 from clients.description import add_up_table, describe, describe_table
 from clients.examples import PreparedClient, cached_client
 from clients.masked import STAGES
-from clients.node import Node
-from clients.process import cached_configuration, deadline, reports_errors
+from clients.process import deadline, reports_errors
 from clients.round import train_round
 
 app = ClientApp()
@@ -39,12 +38,12 @@ Work = Callable[[Message, Context, TrainTask, PreparedClient], Message]
 
 
 def _in_time(work: Work, message: Message, context: Context) -> Message:
-    """Return a client's answer to a task; preparing it and the answer have ``client-timeout``."""
+    """Return a prepared client's answer to a task, for which it has ``client-timeout``."""
     config: Any = message.content[CONFIG]
-    task, node = TrainTask.from_config(config), Node.of(context)
-    configuration = cached_configuration(task.configuration, node.plugins_folder)
-    with deadline(configuration.keys.client_timeout):
-        return work(message, context, task, cached_client(context, node, task))
+    task = TrainTask.from_config(config)
+    client = cached_client(context, task)
+    with deadline(client.configuration.keys.client_timeout):
+        return work(message, context, task, client)
 
 
 # Besides its task in a round whose updates are masked.

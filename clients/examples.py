@@ -22,7 +22,7 @@ from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.outgoing import is_private
 from bfl.federation.wire import Positions, TrainTask
 from clients.node import Node
-from clients.process import cached_configuration, refuse_task
+from clients.process import cached_configuration, deadline, refuse_task
 
 if TYPE_CHECKING:
     from bfl.learning.training.trainer import LocalTrainer
@@ -55,16 +55,21 @@ class PreparedClient:
     features: dict[bool, tuple[str, list[npt.NDArray[np.float32]]]] = field(default_factory=dict)
 
 
-def cached_client(context: Context, node: Node, task: TrainTask) -> PreparedClient:
+def cached_client(context: Context, task: TrainTask) -> PreparedClient:
     """Return the client that a task is for, as it was prepared for the same task before."""
     examples = None if task.examples is None else task.examples.tobytes()
+    node_config = tuple(sorted(context.node_config.items()))
     # One text for all clients of the process, each of whose messages brings one of its own.
-    key = (node, sys.intern(task.configuration), task.num_classes, examples)
+    key = (node_config, sys.intern(task.configuration), task.num_classes, examples)
     clients = _clients_of_run(context.run_id)
     # One a partition, so that no server fills the memory by asking for other examples each round.
     before, client = clients.get(task.partition_id, (None, None))
     if client is None or before != key:
-        client = _prepare_client(node, task)
+        node = Node.of(context)
+        configuration = cached_configuration(task.configuration, node.plugins_folder)
+        refuse_task(task, node, configuration)
+        with deadline(configuration.keys.client_timeout):
+            client = _prepare_client(node, task, configuration)
         clients[task.partition_id] = (key, client)
     return client
 
@@ -75,9 +80,7 @@ def _clients_of_run(run_id: int) -> dict[int, tuple[Any, PreparedClient]]:
     return {}
 
 
-def _prepare_client(node: Node, task: TrainTask) -> PreparedClient:
-    configuration = cached_configuration(task.configuration, node.plugins_folder)
-    refuse_task(task, node, configuration)
+def _prepare_client(node: Node, task: TrainTask, configuration: Configuration) -> PreparedClient:
     if where := node.dataset:
         data = own_data(node.dataset, own_reading(configuration.keys.reading))
     else:

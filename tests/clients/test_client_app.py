@@ -18,7 +18,6 @@ from bfl.federation.node_description import NodeDescription
 from bfl.federation.wire import TrainTask
 from clients.client_app import describe, train
 from clients.examples import PreparedClient, cached_client
-from clients.node import Node
 
 NODE = {"partition-id": 1, "num-partitions": 3}
 NOTHING_TO_DO = "has no examples"
@@ -246,7 +245,7 @@ def test_a_client_is_prepared_again_if_it_is_asked_for_something_else() -> None:
     def client(*examples: int, **values: Any) -> PreparedClient:
         given = json.dumps({"dataset": "digits", **values})
         task = TrainTask(1, 1, given, 10, np.array(examples))
-        return cached_client(context, Node.of(context), task)
+        return cached_client(context, task)
 
     first = client(3, 5)
     assert client(3, 5) is first
@@ -265,4 +264,4 @@ def test_data_of_a_nodes_own_are_of_one_site_and_train(tmp_path: Path) -> None:
     own = {"dataset": f"npz:{tmp_path / 'own.npz'}"}
     context = Context(new_run({}).run_id, 1, {**NODE, **own}, RecordDict(), {})
     task = TrainTask(1, 1, json.dumps({"dataset": "digits", "test-sites": "site:oslo"}), 10, None)
-    assert cached_client(context, Node.of(context), task).examples.size == 9
+    assert cached_client(context, task).examples.size == 9
