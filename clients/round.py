@@ -117,13 +117,13 @@ def train_round(
             "optimizer_state": strip_prefix(states.OPTIMIZER, state_before),
             "keeps_optimizer": True,
         }
-    if configuration.start.elsewhere:
+    if configuration.start.active:
         more["start"] = configuration.start.begin(
             part_states.of_part(configuration.start),
             local_posterior,
             lambda: trainer.network.initial_posterior(keys.seed),
         )
-    if configuration.workload.varies:
+    if configuration.workload.active:
         more["epochs"] = configuration.workload.epochs(
             keys.seed, *keyed, node.num_partitions, keys.local_epochs
         )

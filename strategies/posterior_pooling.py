@@ -159,7 +159,7 @@ class PosteriorPooling(GivenParts, Strategy):
         except errors.PosteriorError as error:
             raise errors.RunError(f"{request.name}, pooling: {error}") from error
         pooled = clients.add_counts(request, pooled)
-        if not (method.refinement.idle and method.predictive.idle):
+        if method.refinement.active or method.predictive.active:
             pooled = refine_round(
                 request,
                 pooled,

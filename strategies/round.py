@@ -136,7 +136,7 @@ def weigh(
     if (
         method.weighting.counts_only
         and not method.pooling.weights_are_fractions
-        and method.defence.idle
+        and not method.defence.active
         and len(known) == len(selected)
     ):
         foreseen = foreseen_weights(method.weighting, known)
@@ -195,7 +195,7 @@ def next_round(
         measured.pop(pooling.CLIPPED_FRACTION, None)  # of the pool before its noise
     if method.parts:
         parts = method.update_server_states(state.parts, combined, counts)
-    if not method.server_optimizer.idle:
+    if method.server_optimizer.active:
         optimizer, posterior = method.server_optimizer.apply(
             state.server_optimizer,
             state.posterior,

@@ -188,7 +188,7 @@ def _of_the_parts(configuration: Configuration) -> Iterator[str]:
     # may be above 1, and its negative log-likelihood below 0.
     judges = (weighting.needs_server or weighting.reads) and weighting.name
     distils = configuration.refinement.needs_server and configuration.refinement.name
-    predicts = not configuration.predictive.idle and configuration.predictive.name
+    predicts = configuration.predictive.active and configuration.predictive.name
     for key, value, of_classes in (
         ("pretrain-examples", keys.pretrain_examples, True),
         ("predictive", predicts, True),

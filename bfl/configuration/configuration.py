@@ -130,12 +130,12 @@ class Configuration(PickedParts):
             f"{keys.dataset}, {self.partition.name} partition; {self.words['model']}, "
             f"{self.inference.name}; {method}, {self.weighting.name} weighting; "
             f"{counted(keys.rounds, 'round')} of {epochs}"
-            f"{' on average' if self.workload.varies else ''}"
+            f"{' on average' if self.workload.active else ''}"
         )
 
     def attacks(self, partition_id: int) -> bool:
         """Return whether the client of a partition is a hostile one."""
-        return partition_id < self.keys.attackers and not self.attack.idle
+        return partition_id < self.keys.attackers and self.attack.active
 
     def replace(self, **changes: Value) -> Configuration:
         """Return the configuration with other values for some keys (underscores for hyphens)."""

@@ -68,7 +68,7 @@ def test_a_users_default_wins_over_a_preset(way: Any) -> None:
     given = {"strategy": "fedavgm", "server-momentum": 0.0}
     assert resolve(way({"strategy": "fedavgm"})).values["server-momentum"] == 0.9
     assert resolve(way(given)).values["server-momentum"] == 0.0
-    assert resolve(way(given)).server_optimizer.idle
+    assert not resolve(way(given)).server_optimizer.active
     given = {"strategy": "scaffold", "learning-rate": default_values()["learning-rate"]}
     assert resolve(way({"strategy": "scaffold"})).keys.learning_rate == 0.01
     assert resolve(way(given)).keys.learning_rate == 0.001
@@ -201,7 +201,7 @@ def test_any_rule_goes_with_server_momentum(rule: str) -> None:
         with pytest.raises(ConfigurationError, match="step beyond the pool"):
             resolve(given)
     else:
-        assert not resolve(given).server_optimizer.idle
+        assert resolve(given).server_optimizer.active
 
 
 def test_declared_properties_are_known_and_had_by_some_part() -> None:

@@ -217,7 +217,7 @@ def test_an_update_is_looked_at_once_when_it_comes_and_not_by_the_pool(
 class Watching(Defence):
     """Changes nothing, and need not see all updates together."""
 
-    idle: ClassVar[bool] = True
+    active: ClassVar[bool] = False
 
     def protect(self, posteriors: Sequence[Posterior]) -> list[Posterior]:
         raise AssertionError("all updates were held together")

@@ -24,12 +24,12 @@ ENTRIES = 262144
 class Defence(Component):
     """Change of the clients' posteriors before they are weighted and pooled, by whatever rule."""
 
-    idle: ClassVar[bool] = False
-    """True if posteriors are pooled as they are sent, so that none waits for the others'."""
+    active: ClassVar[bool] = True
+    """False if posteriors are pooled as they are sent, so that none waits for the others'."""
 
     def has(self) -> frozenset[str]:
         """Return whether it changes what clients have sent."""
-        return frozenset() if self.idle else frozenset({"changed-updates"})
+        return frozenset({"changed-updates"}) if self.active else frozenset()
 
     @abstractmethod
     def protect(self, posteriors: Sequence[Posterior]) -> list[Posterior]:
@@ -55,7 +55,7 @@ defences: Registry[Defence] = Registry("defence", "bfl.aggregation.defences")
 class NoDefence(Defence):
     """Posteriors are pooled as they are sent."""
 
-    idle: ClassVar[bool] = True
+    active: ClassVar[bool] = False
 
     def protect(self, posteriors: Sequence[Posterior]) -> list[Posterior]:
         """Return the posteriors."""

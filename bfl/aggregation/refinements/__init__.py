@@ -27,8 +27,8 @@ class Refinement(Component, UsesServer, ABC):
     interrupted gives the same result when it is made again.
     """
 
-    idle: ClassVar[bool] = False
-    """True if the pooled posterior stays as it is."""
+    active: ClassVar[bool] = True
+    """False if the pooled posterior stays as it is."""
 
     @property
     def needs_models(self) -> bool:
@@ -59,7 +59,7 @@ refinements: Registry[Refinement] = Registry("refinement", "bfl.aggregation.refi
 class NoRefinement(Refinement):
     """The pooled posterior as it is."""
 
-    idle: ClassVar[bool] = True
+    active: ClassVar[bool] = False
     needs_models: ClassVar[bool] = False
 
     def refine(self, context: RoundContext) -> Refined:

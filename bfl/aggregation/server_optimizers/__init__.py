@@ -52,13 +52,13 @@ class ServerOptimizer(Component, ABC):
     """rate of the server's step; 1 goes to the pool"""
 
     @property
-    def idle(self) -> bool:
-        """True if the step is the one to the pool, so that nothing is computed."""
-        return False
+    def active(self) -> bool:
+        """False if the step is the one to the pool, so that nothing is computed."""
+        return True
 
     def has(self) -> frozenset[str]:
         """Return whether the step differs from that to the pool."""
-        return frozenset() if self.idle else frozenset({"moved-pool"})
+        return frozenset({"moved-pool"}) if self.active else frozenset()
 
     @abstractmethod
     def init(self, size: int) -> State:
@@ -81,7 +81,7 @@ class ServerOptimizer(Component, ABC):
 
         ``state`` is what the last call has returned; ``moves_point`` (P,) which points may move.
         """
-        if self.idle:
+        if not self.active:
             return state, pooled
         moves = np.ones(pooled.point.size, bool) if moves_point is None else moves_point
         before, after = (
@@ -109,7 +109,7 @@ server_optimizers: Registry[ServerOptimizer] = Registry(
 class NoServerOptimizer(ServerOptimizer):
     """The pooled posterior as it is."""
 
-    idle: ClassVar[bool] = True
+    active: ClassVar[bool] = False
 
     def init(self, size: int) -> State:
         """Return nothing."""
@@ -230,9 +230,9 @@ class Momentum(ServerOptimizer):
     the second round's step, as in FedBE's code"""
 
     @property
-    def idle(self) -> bool:
-        """True if momentum is 0 and the rate 1."""
-        return self.server_momentum == 0.0 and self.server_learning_rate == 1.0
+    def active(self) -> bool:
+        """False if momentum is 0 and the rate 1."""
+        return self.server_momentum != 0.0 or self.server_learning_rate != 1.0
 
     def init(self, size: int) -> State:
         """Return a velocity of 0."""

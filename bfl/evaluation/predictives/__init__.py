@@ -32,8 +32,8 @@ class Predictive(Component, ABC):
 
     needs_models: ClassVar[bool] = False
 
-    idle: ClassVar[bool] = False
-    """True if nothing predicts besides the posterior, so that it asks for no network."""
+    active: ClassVar[bool] = True
+    """False if nothing predicts besides the posterior, so that it asks for no network."""
 
     def has(self) -> frozenset[str]:
         """Return whether the server has clients' models evaluated, one by one and whole."""
@@ -71,7 +71,7 @@ class PosteriorPredictive(Predictive):
     Source: Fischer et al. (2024), equation (7).
     """
 
-    idle: ClassVar[bool] = True
+    active: ClassVar[bool] = False
 
     def models(self, kept: Arrays, **of_the_round: Any) -> None:
         """Return None."""

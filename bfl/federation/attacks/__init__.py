@@ -19,12 +19,12 @@ class Attack(Component):
     round on such a client would not train honestly before it lies.
     """
 
-    idle: ClassVar[bool] = False
-    """True if it sends what was learned, so that no client is hostile."""
+    active: ClassVar[bool] = True
+    """False if it sends what was learned, so that no client is hostile."""
 
     def has(self) -> frozenset[str]:
         """Return whether updates are corrupted."""
-        return frozenset() if self.idle else frozenset({"corrupted-updates"})
+        return frozenset({"corrupted-updates"}) if self.active else frozenset()
 
     @abstractmethod
     def corrupt(
@@ -45,7 +45,7 @@ attacks: Registry[Attack] = Registry("attack", "bfl.federation.attacks")
 class NoAttack(Attack):
     """Nobody is hostile."""
 
-    idle: ClassVar[bool] = True
+    active: ClassVar[bool] = False
 
     def corrupt(
         self, learned: Posterior, received: Posterior, generator: np.random.Generator

@@ -14,7 +14,7 @@ from bfl.registry import Component, Registry
 class Workload(Component, ABC):
     """The number of local epochs of a client, which it computes by itself, in a round."""
 
-    varies: ClassVar[bool] = True
+    active: ClassVar[bool] = True
     """True if clients may make another number of epochs than ``local-epochs``."""
 
     @abstractmethod
@@ -50,7 +50,7 @@ class EqualWorkload(Workload):
     Source: McMahan et al. (2017), Algorithm 1.
     """
 
-    varies: ClassVar[bool] = False
+    active: ClassVar[bool] = False
 
     def epochs(
         self, seed: int, server_round: int, partition_id: int, clients: int, local_epochs: int

@@ -21,7 +21,7 @@ Initial = Callable[[], Posterior]  # gives what the network begins with, the sam
 class Start(TwoSidedPart):
     """Says where a client's optimizer begins in a round."""
 
-    elsewhere: ClassVar[bool] = True  # whether that is ever not at the received posterior
+    active: ClassVar[bool] = True  # whether that is ever not at the received posterior
 
     @abstractmethod
     def begin(self, state: Arrays, received: Posterior, initial: Initial) -> Posterior:
@@ -116,7 +116,7 @@ class PosteriorStart(Start):
     Source: Fischer et al. (2024), Algorithm 1.
     """
 
-    elsewhere: ClassVar[bool] = False
+    active: ClassVar[bool] = False
     always_requires: ClassVar[frozenset[str]] = frozenset({"sent-variances"})
 
     def begin(self, state: Arrays, received: Posterior, initial: Initial) -> Posterior:

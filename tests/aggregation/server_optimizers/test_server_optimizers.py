@@ -42,7 +42,7 @@ def test_variances_and_points_that_must_stay_are_the_pools(optimizer: ServerOpti
     np.testing.assert_array_equal(following.variance, pooled.variance)
     assert following.point[1] == pooled.point[1]
     assert following.mean.dtype == pooled.mean.dtype == np.float32
-    if not optimizer.idle:
+    if optimizer.active:
         assert np.all(following.point[moves] != pooled.point[moves])
         assert np.all(following.mean != pooled.mean)
 
