@@ -126,7 +126,7 @@ def undrawn_figures() -> Iterator[None]:
     Image.new("RGB", (1, 1)).save(pixel, "png")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "draw_without_rendering", lambda figure: None)
-        patch.setattr(figures, "image_of", lambda figure, kind: pixel.getvalue())
+        patch.setattr(figures, "png", lambda figure: pixel.getvalue())
         yield
 
 

@@ -118,7 +118,7 @@ def test_a_setting_that_pyproject_lacks_is_taken_and_its_line_is_told(copy: Path
     )
     file = "tests/configuration/test_configuration.py"
     told = call(copy, "-m", "pytest", "-q", file, "-k", "flower_knows_all_keys")
-    for line in ("size-power", "hidden-units", "histogram-bins"):
+    for line in ("size-power", "hidden-units"):
         assert f'{line} = ""' in told.stdout, told.stdout
 
 

@@ -23,7 +23,6 @@ from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import Metric, metrics
 from bfl.evaluation.uncertainty import Uncertainty
-from bfl.experiments.results.figures import Figure
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.registry import Component, Registry
 from clients.client_app import app as client_app
@@ -133,10 +132,10 @@ def test_parts_of_all_kinds_resolve_from_files(
     own = [c for registry in Registry.known for c in registry.classes() if is_plugin(c)]
     assert len(own) == len(list(tmp_path.glob("*.py"))), "every file has one part"
     parts = {type(part) for part in configuration.components}
-    left = {c.name for c in set(own) - parts if not issubclass(c, (Metric, Uncertainty, Figure))}
+    left = {c.name for c in set(own) - parts if not issubclass(c, (Metric, Uncertainty))}
     others = {word for values in OTHERS.values() for word in values.values()}
     assert left - others == {"my-method", "label-shares"}  # all others are of a run or of every run
-    for base in (Metric, Uncertainty, Figure):
+    for base in (Metric, Uncertainty):
         assert any(issubclass(c, base) for c in own)
     refuse_unread(configuration, given)
     # Absolute, so that they mean the same to a process in another folder.
@@ -306,7 +305,6 @@ def digest_of(folder: Path) -> str:
     assert str(path) in environment["plugins"]
     found: dict[str, Any] = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
     assert "top-two-accuracy" in json.dumps(found)
-    assert list((folder / "figures").glob("confidence-histogram*"))
     lines = (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
     return str(json.loads(lines[-1])["posterior-sha256"])
 

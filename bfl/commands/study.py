@@ -136,10 +136,7 @@ def draw_figures(given: argparse.Namespace) -> None:
     if _is_study(given.folder):
         paths = draw_study(opened(given.folder, given))
     else:
-        folder = RunFolder.at(given.folder)
-        # figures="none" saves the run time; this command asks for them explicitly.
-        hurried = folder.config().get("figures") == "none"
-        paths = draw_all(folder, "png" if hurried else "")
+        paths = draw_all(RunFolder.at(given.folder))
     if not paths:
         raise DataError(f"{given.folder} holds nothing to draw yet")
     for path in paths:

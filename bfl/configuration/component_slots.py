@@ -23,7 +23,6 @@ from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import metrics
 from bfl.evaluation.predictives import Predictive, predictives
 from bfl.evaluation.uncertainty import uncertainties
-from bfl.experiments.results.figures import figures
 from bfl.federation.attacks import Attack, attacks
 from bfl.federation.broadcasts import Broadcast, broadcasts
 from bfl.federation.exchanges import Exchange, exchanges
@@ -196,7 +195,7 @@ SLOTS: tuple[ComponentSlot, ...] = tuple(_slots())
 EVALUATION: tuple[Registry[Any], ...] = (metrics, uncertainties)
 """The registries of which everybody who evaluates uses all components, clients as well."""
 
-OF_EVERY_RUN: tuple[Registry[Any], ...] = (*EVALUATION, figures)
+OF_EVERY_RUN: tuple[Registry[Any], ...] = EVALUATION
 """The registries of which a run uses all components."""
 
 REGISTRIES: tuple[Registry[Any], ...] = tuple(

@@ -181,8 +181,8 @@ class Keys(pydantic.BaseModel):
     corruptions: str = server_field("none")
     """corruptions of test images, at five strengths each, that the final network is evaluated on,
     joined by '+': 'noise', 'blur', 'contrast', 'rotation'; or 'none'"""
-    figures: Literal["png", "svg", "pdf", "none"] = server_field("png")
-    """format of the figures at the end"""
+    figures: Literal["png", "none"] = server_field("png")
+    """whether figures are drawn at the end: png or none"""
 
     plugin_settings: str = server_field("")
     """settings that pyproject.toml does not declare, for `flwr run`, which takes no others:

@@ -72,7 +72,7 @@ def finish(run: FederationRun, posterior: Posterior, known: Known | None = None)
     if folder.holds(files.FOREIGN):
         progress.say(summary.describe_foreign(folder.read_json(files.FOREIGN)))
     doing("figures are drawn")
-    figures = draw_all(folder)
+    figures = draw_all(folder) if keys.figures == "png" else []
     with suppress(DataError):  # a damaged file ends no run
         began = folder.read_json(files.ENVIRONMENT, {})
         folder.write_json(files.ENVIRONMENT, {**began, environment.ENDED: environment.time_now()})

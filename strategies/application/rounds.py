@@ -150,7 +150,7 @@ class FederationRun(RunSupport):
             RunError: The pool is of no use, and the round is not saved; or the user's ``on_round``
                 raised an error, and it is.
         """
-        number, posterior, manifest = finished.number, finished.posterior, self.evaluator.manifest
+        number, posterior = finished.number, finished.posterior
         if bad := max(
             finished.metrics.get(f"{of}{NOT_FINITE}", 0.0) for of in ("", monitoring.VALIDATION)
         ):
@@ -167,7 +167,6 @@ class FederationRun(RunSupport):
             **metrics,
             **hidden,
             **summary.describe_posterior(posterior),
-            **summary.deviations_by_layer(posterior, manifest),
             "posterior-sha256": posterior.digest(),
             files.PER_CLIENT: [
                 {name: value for name, value in client.items() if name not in hidden}

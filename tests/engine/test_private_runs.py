@@ -12,7 +12,7 @@ from bfl.closing.base import SumsRound
 from bfl.configuration import resolve
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError, RunError
-from bfl.experiments.results.figures import figures
+from bfl.experiments.results.figures import draw
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.privacy import gaussian_epsilon, sampled_gaussian_epsilon
 from strategies import closing
@@ -79,7 +79,7 @@ def test_epsilon_stands_in_the_record_and_the_budget_ends_the_run(
         assert {name for client in entry["per-client"] for name in client} == {"client", "weight"}
         assert entry["num-examples"] == "hidden"
     assert folder.read_json("run.json:partition").keys() == {"sha256", "whole-sha256"}
-    assert figures.create("partition").compose(folder) is None
+    assert draw("partition", folder) is None
     # A resume finds the budget spent, and says so once more.
     assert digests(run(tmp_path / "private", **NOISY, epsilon_budget=budget, resume=True)) == (
         digests(folder)

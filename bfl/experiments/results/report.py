@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import bfl
@@ -29,7 +29,7 @@ from bfl.experiments.results.clients import (
     name_rounds,
 )
 from bfl.experiments.results.environment import describe_times
-from bfl.experiments.results.figures import figures, style
+from bfl.experiments.results.figures import caption_of, draw, style
 from bfl.experiments.results.figures.predictions import certain_images
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.summary import BEFORE_CLOSING, auroc
@@ -45,17 +45,12 @@ GLOSSARY = Path(bfl.__file__).with_name("commands") / "glossary.md"
 
 SECTIONS = {
     "Calibration": ["reliability-diagram", "confusion-matrix", "predicted-numbers"],
-    "Uncertainty": [
-        "retention-curves",
-        "uncertainty-of-errors",
-        "familiarity",
-        "member-confidences",
-    ],
-    "Foreign images and shift": ["foreign-images", "corruptions"],
+    "Uncertainty": ["retention-curves", "uncertainty-of-errors"],
+    "Foreign images and shift": ["foreign-images"],
     "Clients": ["partition", "client-curves"],
     "Learning": ["learning-curve", "posterior-spread"],
 }
-"""The sections of a run's report with their figures; other figures come last."""
+"""The sections of a run's report with their figures."""
 
 NLL, ECE = "negative-log-likelihood", "expected-calibration-error"
 COVERAGE, RANKED = "interval-coverage", "continuous-ranked-probability-score"
@@ -234,17 +229,7 @@ def page(**content: Any) -> str:
 
 
 def _about(run: _Run) -> Iterator[str]:
-    config = run.config
-    kind, colon, location = str(config.get("dataset", "")).partition(":")
-    data = f"{kind}{colon}{PurePath(location).name if location[:1] == '/' else location}"
-    parts = [data, *(config.get(key) for key in ("model", "inference", "strategy", "weighting"))]
-    yield " · ".join(str(part) for part in parts if part)
-    clients = len(run.names) or config.get("clients")
-    site = config.get("site-column")
-    if site or run.folder.nodes_have_data:
-        yield f"{counted(clients or 0, 'site')}{f' by {site}' if site else ''}, own data"
-    elif clients:
-        yield f"{counted(clients, 'client')}, {config.get('partition', 'unknown')} partition"
+    yield from style.run_title(run.folder).splitlines()
     trained = sum(run.partition.get("num_examples", ()))
     found = {"training": trained, "test": run.tested}
     if any(found.values()):
@@ -399,15 +384,19 @@ def _sections(run: _Run) -> Iterator[Section]:
         )
         tables = [Table.of(caption, named)]
         yield Section("Is federating worth it?", [baseline_verdict(compared)], tables=tables)
-    listed = [name for names in SECTIONS.values() for name in names]
-    unnamed = [name for name in figures.names() if name not in listed]
-    for title, names in {**SECTIONS, "Other figures": unnamed}.items():
+    for title, names in SECTIONS.items():
         section = Section(title)
-        for name in (name for name in names if name in figures):
-            figure = figures.create(name, run.config)
-            drawn = figure.draw(folder, titled=False)
-            if drawn is not None:
-                section.figures.append(Drawn(name, svg(drawn, name), figure.summary()))
+        for name in names:
+            if (drawn := draw(name, folder, titled=False)) is not None:
+                section.figures.append(Drawn(name, svg(drawn, name), caption_of(name)))
+        if title == "Foreign images and shift":
+            rows = [
+                {"corruption": name, "strength": at, **dict(zip(of_each, values, strict=True))}
+                for name, of_each in folder.read_json(run_folder.CORRUPTIONS, {}).items()
+                for at, values in enumerate(zip(*of_each.values(), strict=True))
+            ]
+            caption = "Corrupted test images; strength 0 is unchanged"
+            section.tables += [Table.of(caption, rows)] if rows else []
         if title == "Clients" and (rows := _clients(run)):
             caption = f"By {run.config.get('site-column') or 'client'}"
             section.tables.append(Table.of(caption, rows, folded=len(rows) > 20))

@@ -87,9 +87,6 @@ FILES_OF_A_BEGUN_RUN = (CONFIG, ROUNDS, METRICS, PREDICTIONS, CLOSING, POSTERIOR
 
 PER_CLIENT = "per-client"  # the key of a round's line that has one entry for each client
 
-DEVIATIONS = "deviation-by-layer"
-"""The key of a round's line with a standard deviation of each layer of Gaussian parameters."""
-
 FINAL_EVALUATION = "final evaluation"  # prefix of warnings about the final posterior
 
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700

@@ -25,7 +25,6 @@ from bfl.evaluation.uncertainty import (
 )
 from bfl.evaluation.uncertainty.retention import random_gain, retention_gain
 from bfl.experiments.results.run_folder import (
-    DEVIATIONS,
     ENSEMBLE,
     FOREIGN,
     PREDICTED_CLASSES,
@@ -33,7 +32,7 @@ from bfl.experiments.results.run_folder import (
     RETENTION,
     RunFolder,
 )
-from bfl.posteriors import Manifest, Posterior
+from bfl.posteriors import Posterior
 
 Numbers = npt.NDArray[np.float64]
 
@@ -109,16 +108,6 @@ def summarize(
 def describe_posterior(posterior: Posterior) -> dict[str, float]:
     """Return the metrics of a posterior itself: its degree of spread, if it is Gaussian."""
     return {"degree-of-spread": posterior.degree_of_spread} if posterior.size else {}
-
-
-def deviations_by_layer(posterior: Posterior, manifest: Manifest) -> dict[str, list[float]]:
-    """Return √(mean σ²) over the Gaussian parameters of each layer, in the manifest's order."""
-    if not posterior.size:
-        return {}
-    sizes = np.array([parameter.size for parameter in manifest.gaussian])
-    starts = np.cumsum(sizes) - sizes
-    sums = np.add.reduceat(posterior.variance, starts, dtype=np.float64)
-    return {DEVIATIONS: [float(f"{deviation:.4g}") for deviation in np.sqrt(sums / sizes)]}
 
 
 def write_evaluation(
@@ -336,8 +325,8 @@ def evaluated_foreign(
         sources[name] = {
             "near": near,
             "examples": shown[""].examples,
-            "uncertainties": {by: detection(inside[by], outside[by]) for by in inside},
             "quantiles": np.quantile(outside[score], QUANTILES).tolist(),
+            "uncertainties": {by: detection(inside[by], outside[by]) for by in inside},
         }
     if not sources:  # as of numbers, which have no such score
         return {}

@@ -63,7 +63,7 @@ class Overlay:
     def row_name(self, row: Choice) -> str:
         """Return a row's name in the legend: the labels that differ."""
         differing = [c for c in row.labels if len({other.labels[c] for other in self.rows}) > 1]
-        return style.drawable(" · ".join(row.labels[column] for column in differing))
+        return " · ".join(row.labels[column] for column in differing)
 
     def lines(self) -> list[tuple[Choice, dict[str, Any]]]:
         """Return the rows, each with the style of its line."""
@@ -96,7 +96,7 @@ class Overlay:
         for axes in grid.flat[len(self.panels) :]:
             axes.set_axis_off()
         for axes, panel in zip(grid.flat, self.panels, strict=False):
-            axes.set_title(style.drawable(" · ".join(panel.labels.values())))
+            axes.set_title(" · ".join(panel.labels.values()))
         return figure, grid
 
     def finish(self, figure: MatplotlibFigure) -> None:
@@ -203,7 +203,7 @@ def _retention_curves(overlay: Overlay, spec: Figure) -> MatplotlibFigure | None
             style.percent_axis(axes.xaxis, axes.yaxis)
         line[0].set_ylabel(f"accuracy (%)\nby {by.replace('-', ' ')}")
     for panel, top, bottom in zip(overlay.panels, grid[0], grid[-1], strict=True):
-        top.set_title(style.drawable(" · ".join(panel.labels.values())))
+        top.set_title(" · ".join(panel.labels.values()))
         bottom.set_xlabel("data retained (%)")
     return figure
 

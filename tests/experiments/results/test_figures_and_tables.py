@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib import image, rc_context
+from matplotlib.text import Text
 from rich.console import Console
 from scipy.stats import binomtest, norm
 
-from bfl.commands.main import main
 from bfl.errors import DataError
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results import RunFolder, table, write_evaluation
-from bfl.experiments.results.figures import draw_all, figures, style
+from bfl.experiments.results.figures import FIGURES, draw, draw_all, style
 from bfl.experiments.results.figures.predictions import certain_images
 from bfl.experiments.results.figures.rounds import measured_by_clients
-from bfl.experiments.results.figures.style import COLORS, INK, drawable, names_of_classes
-from bfl.experiments.results.run_folder import CORRUPTIONS, PREDICTED_NUMBERS, PREDICTIONS
+from bfl.experiments.results.figures.style import COLORS, INK, short_names
+from bfl.experiments.results.run_folder import CORRUPTIONS, PREDICTIONS
 from bfl.experiments.results.summary import (
     BY,
     by_strength,
@@ -46,7 +46,6 @@ CONFIG = {
     "partition": r"dirichlet-$\frac$",  # no valid mathematics: it must be drawn as it stands
     "calibration-bins": 10,
 }
-NAMES = {"learning-curve", "partition", "retention-curves", "reliability-diagram"}
 COUNTS = [[30, 0, 5, 1], [2, 60, 0, 90]]
 
 
@@ -59,7 +58,7 @@ def make_run(path, name, samples=4, config=CONFIG, rounds=12):
     folder = RunFolder.create(path, name, config, {})
     folder.write_json("run.json:partition", {"class_counts": COUNTS, "num_examples": [36, 152]})
     for number in range(1, rounds + 1):
-        entry = {"round": number, "seconds": 0.5, "clients": 10, "deviation-by-layer": [1 / number]}
+        entry = {"round": number, "seconds": 0.5, "clients": 10}
         if number % 3 == 0:
             entry |= {"accuracy": 1 - 1 / number, "negative-log-likelihood": 2 / number}
             entry |= {"mean-epistemic": 0.1 / number}
@@ -79,8 +78,6 @@ def make_run(path, name, samples=4, config=CONFIG, rounds=12):
     grey = images[..., :1]
     of_noise = predicted_by_strength(("noise", "blur"), grey, predictions, lambda _: predictions)
     folder.write_json(CORRUPTIONS, by_strength(of_noise, labels, config))
-    counts = {"right": [20.0] * 10, "wrong": [10.0] * 10}
-    folder.write_json("run.json:ensemble", {"confidences": {"clients": counts, "samples": counts}})
     return folder
 
 
@@ -94,38 +91,6 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder.create(tmp_path, "run", CONFIG, {})
 
 
-def clipped(figure):
-    """Return how far, in inches, what is drawn reaches beyond the figure's edges."""
-    with style.styled():
-        figure.draw_without_rendering()
-        drawn = figure.get_tightbbox()
-    width, height = figure.get_size_inches()
-    return max(-drawn.x0, -drawn.y0, drawn.x1 - width, drawn.y1 - height)
-
-
-def texts(figure):
-    from matplotlib.text import Text
-
-    return " | ".join(text.get_text() for text in figure.findobj(Text) if text.get_text())
-
-
-@pytest.mark.slow
-def test_all_figures_are_written_readable_and_the_same_twice(run):
-    first = draw_all(run)
-    assert {path.stem for path in first} >= NAMES
-    before = [path.read_bytes() for path in first]
-    # Neither the user's own settings nor an earlier drawing show.
-    with rc_context({"font.size": 20.0, "lines.linewidth": 9.0}):
-        second = draw_all(run)
-    assert second == first
-    assert [path.read_bytes() for path in second] == before
-    for path in first:
-        assert path.parent == run.path / "figures"
-        pixels = image.imread(path)
-        assert min(pixels.shape[:2]) > 400
-        assert pixels[..., :3].std() > 0.05
-
-
 def numbers_run(path, config=CONFIG):
     """Return a run of a regression, whose deviations are half of what they should be."""
     random = np.random.default_rng(0)
@@ -137,13 +102,55 @@ def numbers_run(path, config=CONFIG):
     return folder
 
 
-@pytest.fixture(scope="module")
-def numbers(tmp_path_factory):
-    return numbers_run(tmp_path_factory.mktemp("runs"))
+def clipped(figure):
+    """Return how far, in inches, what is drawn reaches beyond the figure's edges."""
+    with style.styled():
+        figure.draw_without_rendering()
+        drawn = figure.get_tightbbox()
+    width, height = figure.get_size_inches()
+    return max(-drawn.x0, -drawn.y0, drawn.x1 - width, drawn.y1 - height)
 
 
-def test_coverage_of_intervals_of_numbers(numbers):
-    left, right = figures.create("predicted-numbers").draw(numbers).axes
+def texts(figure):
+    return " | ".join(text.get_text() for text in figure.findobj(Text) if text.get_text())
+
+
+@pytest.mark.slow
+def test_all_figures_are_written_readable_and_the_same_twice(run):
+    first = draw_all(run)
+    assert {path.stem for path in first} == FIGURES.keys() - {"predicted-numbers"}
+    before = [path.read_bytes() for path in first]
+    # Neither the user's own settings nor an earlier drawing show.
+    with rc_context({"font.size": 20.0, "lines.linewidth": 9.0}):
+        second = draw_all(run)
+    assert second == first
+    assert [path.read_bytes() for path in second] == before
+    for path in first:
+        pixels = image.imread(path)
+        assert min(pixels.shape[:2]) > 400
+        assert pixels[..., :3].std() > 0.05
+
+
+def test_figures_name_the_run_and_their_axes_and_nothing_is_clipped(run, tmp_path):
+    long = {**CONFIG, "dataset": "npz:/" + "images-of-many-hospitals-" * 4 + ".npz"}
+    empty = RunFolder.create(tmp_path, "run", CONFIG, {})
+    empty.append_round({"round": 1, "seconds": 1.0})
+    for name in FIGURES:
+        shown = numbers_run(tmp_path / name, long) if name == "predicted-numbers" else run
+        figure = draw(name, shown)
+        assert clipped(figure) <= 0, name
+        said = texts(figure).replace("\n", " ")
+        assert "resnet20 · flipout · weighted-conflation · train-size" in said
+        assert r"10 clients, dirichlet-$\frac$ partition, seed 3" in said
+        assert all(axes.get_ylabel() for axes in figure.axes)
+        assert any(axes.get_xlabel() for axes in figure.axes)
+        assert draw(name, empty) is None
+    short = make_run(tmp_path, "short", samples=1, config={}, rounds=3)
+    assert clipped(draw("retention-curves", short)) <= 0
+
+
+def test_coverage_of_intervals_of_numbers(tmp_path):
+    left, right = draw("predicted-numbers", numbers_run(tmp_path)).axes
     line = {each.get_label(): each for each in right.lines}["test examples"]
     expected = [2 * norm.cdf(norm.ppf(0.5 + p / 2) / 2) - 1 for p in line.get_xdata()]
     np.testing.assert_allclose(line.get_ydata(), expected, atol=0.03)
@@ -153,89 +160,35 @@ def test_coverage_of_intervals_of_numbers(numbers):
     np.testing.assert_allclose(np.diff(bounds)[:, 0], 2 * norm.ppf(0.95), rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", figures.names())
-def test_figures_name_the_run_and_their_axes_and_nothing_is_clipped(run, numbers, tmp_path, name):
-    figure = figures.create(name).draw(
-        numbers if figures.get(name).needs == PREDICTED_NUMBERS else run
-    )
-    assert clipped(figure) <= 0
-    said = texts(figure).replace("\n", " ")
-    assert "npz:images.npz · resnet20 · flipout · 10 clients · seed 3" in said
-    assert r"weighted-conflation · train-size · dirichlet-$\frac$" in said
-    assert all(axes.get_ylabel() for axes in figure.axes)
-    assert any(axes.get_xlabel() for axes in figure.axes)
-    assert "Reference:" in figures.get(name).__doc__
-    empty = RunFolder.create(tmp_path, "run", CONFIG, {})
-    empty.append_round({"round": 1, "seconds": 1.0})
-    assert figures.create(name).draw(empty) is None
-
-
-def test_figures_of_long_names_of_none_and_of_no_data(tmp_path):
-    config = {**CONFIG, "dataset": "npz:/" + "images-of-many-hospitals-" * 4 + ".npz"}
-    folder = make_run(tmp_path, "long", config=config)
-    of_numbers = numbers_run(tmp_path, config)
-    for name in figures.names():
-        shown = of_numbers if figures.get(name).needs == PREDICTED_NUMBERS else folder
-        assert clipped(figures.create(name).draw(shown)) <= 0, name
-    assert len(draw_all(make_run(tmp_path, "short", samples=1, config={}, rounds=3))) >= 3
-    empty = RunFolder.create(tmp_path, "empty", CONFIG, {})
-    assert draw_all(empty) == []
-    assert not (empty.path / "figures").exists()
-
-
-def test_confidences_of_members_are_drawn_by_kind(folder):
-    counts = {kind: {"right": [1.0] * 9 + [5.0], "wrong": [3.0] * 10} for kind in "ba"}
-    folder.write_json("run.json:ensemble", {"member-accuracy": {}, "confidences": counts})
-    drawn = figures.create("member-confidences").draw(folder)
-    assert [axes.get_title() for axes in drawn.axes] == ["a", "b"]
-    heights = [bar.get_height() for bar in drawn.axes[0].patches]
-    assert heights == [*counts["a"]["right"], *counts["a"]["wrong"]]
-
-
 def test_learning_curve_shows_evaluated_rounds_with_a_finite_number_only(run, folder):
-    figure = figures.create("learning-curve").draw(run)
+    figure = draw("learning-curve", run)
     left, right = figure.axes
     np.testing.assert_array_equal(left.lines[0].get_xdata(), [3, 6, 9, 12])
     np.testing.assert_allclose(right.lines[0].get_ydata(), [2 / 3, 1 / 3, 2 / 9, 1 / 6])
-    assert "best 91.67% (round 12)" in texts(figure)
+    assert "best 0.9167 (round 12)" in texts(figure)
     assert "best 0.1667 (round 12)" in texts(figure)
-    folder.append_round({"round": 1, "accuracy": 0.1, "negative-log-likelihood": float("nan")})
-    folder.append_round({"round": 2, "accuracy": 0.2, "negative-log-likelihood": 1.0})
-    left, right = figures.create("learning-curve").draw(folder).axes
+    of_numbers = {"root-mean-squared-error": 0.1, "negative-log-likelihood": float("nan")}
+    folder.append_round({"round": 1, **of_numbers})
+    folder.append_round({"round": 2, **of_numbers, "negative-log-likelihood": 1.0})
+    left, right = draw("learning-curve", folder).axes
     assert list(left.lines[0].get_xdata()) == [1, 2]
+    assert left.get_ylabel() == "root mean squared error"
     assert list(right.lines[0].get_xdata()) == [2]
 
 
-@pytest.mark.parametrize("numbers", [False, True])
-def test_likelihoods_on_two_scales_share_no_axes(folder, numbers):
-    """Nor does what training pays for the divergence; that of classes is the test data's scale."""
-    shown = {"root-mean-squared-error" if numbers else "accuracy": 5.0}
-    trained = {"train-negative-log-likelihood": 0.5, "train-divergence-per-example": 9.0}
-    entry = {**shown, "negative-log-likelihood": 4.0}
-    for number in (1, 2):
-        of_clients = {f"client/{name}": value for name, value in trained.items()}
-        folder.append_round({"round": number, **entry, **of_clients})
-    figure = figures.create("learning-curve").draw(folder)
-    drawn = [{line.get_ydata()[0] for line in axes.lines} for axes in figure.axes]
-    assert drawn == [{5.0}, {4.0}, {0.5}, {9.0}] if numbers else [{5.0}, {4.0, 0.5}, {9.0}]
-    assert len({axes.get_ylabel() for axes in figure.axes}) == len(drawn)
-
-
 def test_retention_figure_shows_curves_baseline_and_oracle(run):
-    figure = figures.create("retention-curves").draw(run)
-    left, _ = figure.axes
+    left, _ = draw("retention-curves", run).axes
     lines = {line.get_label().split(" (")[0]: line for line in left.lines}
     assert {"aleatoric", "epistemic", "predictive entropy", "at random", "oracle"} <= set(lines)
     curve = run.read_json("run.json:retention")["curves"]["accuracy"]["epistemic"]
     np.testing.assert_array_equal(lines["epistemic"].get_ydata(), curve["value"])
     assert f"{curve['area']:.4f}" in lines["epistemic"].get_label()
-    accuracy = run.metrics()["accuracy"]
-    np.testing.assert_allclose(lines["at random"].get_ydata(), accuracy)
+    np.testing.assert_allclose(lines["at random"].get_ydata(), run.metrics()["accuracy"])
     assert (lines["oracle"].get_ydata() >= lines["epistemic"].get_ydata() - 0.02).all()
 
 
 def test_reliability_diagram_has_the_runs_bins_and_error(run):
-    figure = figures.create("reliability-diagram").draw(run)
+    figure = draw("reliability-diagram", run)
     error = 100 * run.metrics()["expected-calibration-error"]
     assert f"ECE {error:.2f}% (10 bins)" in texts(figure)
     lower = figure.axes[1]
@@ -253,61 +206,40 @@ def test_reliability_diagram_has_the_runs_bins_and_error(run):
         np.testing.assert_allclose(segment[:, 1], [ends.low, ends.high], atol=1e-6)
 
 
-def test_partition_figure_has_clients_by_classes(run):
-    figure = figures.create("partition").draw(run)
-    axes = figure.axes[0]
-    np.testing.assert_array_equal(axes.images[0].get_array(), COUNTS)
-    written = {(text.get_position(), text.get_text()) for text in axes.texts}
-    assert written == {((c, k), str(n)) for (k, c), n in np.ndenumerate(np.array(COUNTS)) if n}
-    assert "Partition of 188 training examples" in texts(figure)
-
-
 def test_figures_of_clients_name_sites_and_classes(folder):
     held = {"class_counts": COUNTS, "num_examples": [36, 152], "names": ["Genf", "Basel"]}
     folder.write_json("run.json:partition", held)
     folder.write_json("run.json:network", {"class-names": ["daisy", "rose", "tulip", "thistle"]})
     clients = [{"client": k, "weight": 0.5} for k in range(3)]
     folder.append_round({"round": 1, "seconds": 1.0, "per-client": clients})
-    figure = figures.create("partition").draw(folder)
+    figure = draw("partition", folder)
     axes = figure.axes[0]
+    np.testing.assert_array_equal(axes.images[0].get_array(), COUNTS)
+    written = {(text.get_position(), text.get_text()) for text in axes.texts}
+    assert written == {((c, k), str(n)) for (k, c), n in np.ndenumerate(np.array(COUNTS)) if n}
+    assert "Partition of 188 training examples" in texts(figure)
     assert [text.get_text() for text in axes.get_yticklabels()] == ["Genf", "Basel"]
     shown = [text.get_text() for text in axes.get_xticklabels()]
     assert shown == ["daisy", "rose", "tulip", "thistle"]
-    assert clipped(figure) <= 0
-    (legend,) = figures.create("client-curves").draw(folder).legends
+    (legend,) = draw("client-curves", folder).legends
     assert [text.get_text() for text in legend.get_texts()] == ["Genf", "Basel", "client 2"]
-
-
-def test_partition_figure_of_many_clients_and_of_none(folder):
-    held = {"class_counts": np.full((100, 10), 7).tolist(), "num_examples": [70] * 100}
-    folder.write_json("run.json:partition", held)
-    figure = figures.create("partition").draw(folder)
+    folder.write_json("run.json:partition", {"class_counts": np.full((100, 10), 7).tolist()})
+    figure = draw("partition", folder)
     assert not figure.axes[0].texts, "too small to be read"
     assert max(figure.get_size_inches()) < 15
-    folder.write_json("run.json:partition", {"class_counts": [], "num_examples": []})
-    assert figures.create("partition").draw(folder) is None
 
 
 @pytest.mark.parametrize(
     ("figure", "section", "content"),
     [
         ("retention-curves", "retention", {"fraction": [0.5, 1.0], "curves": {}}),
-        ("member-confidences", "ensemble", {"confidences": {"samples": {"right": [1.0]}}}),
         ("partition", "partition", {"class_counts": [1, 2], "num_examples": [1, 2]}),
     ],
 )
 def test_a_corrupt_section_is_named(folder, figure, section, content):
     folder.write_json(f"run.json:{section}", content)
     with pytest.raises(DataError, match=f"run.json:{section} is corrupt"):
-        figures.create(figure).draw(folder)
-
-
-def test_run_title_leaves_out_what_is_not_set():
-    assert style.run_title({}) == ""
-    assert style.run_title({"weighting": "uniform", "strategy": None}) == "uniform"
-    sites = {"dataset": "folder:/a/flowers", "partition": "column", "site-column": "clinic"}
-    assert style.run_title(sites) == "folder:flowers\ncolumn:clinic"
-    assert doctest.testmod(style).failed == 0
+        draw(figure, folder)
 
 
 def rendered(content):
@@ -341,8 +273,6 @@ def test_metrics_table_points_to_the_better_side(run):
     assert "retention-area-accuracy-epistemic ↑" in text
     assert "retention-area-negative-log-likelihood-epistemic ↓" in text
     assert "mean-epistemic  " in text
-    for numbers in ({"clients-last-accuracy": 0.5}, {"epsilon": 3.0}, {}):
-        assert "20" not in metrics_table(numbers, 20).title, "the server has judged nothing"
 
 
 def test_cells():
@@ -352,18 +282,6 @@ def test_cells():
     assert table.cell(np.float32(0.5)) == "0.5000"
     assert table.cell(123456.0) == "1.235e+05"
     assert doctest.testmod(table).failed == 0
-
-
-@pytest.mark.parametrize(("kind", "begin"), [("svg", b"<?xml"), ("pdf", b"%PDF"), ("none", None)])
-def test_figures_are_of_the_kind_that_the_run_asks_for(tmp_path, kind, begin):
-    folder = RunFolder.create(tmp_path, "run", {**CONFIG, "figures": kind}, {})
-    folder.append_round({"round": 1, "seconds": 0.5, "clients": 2, "accuracy": 0.5})
-    first = [path.read_bytes() for path in draw_all(folder)]
-    assert bool(first) is (begin is not None)
-    assert all(data.startswith(begin) for data in first)
-    assert [path.read_bytes() for path in draw_all(folder)] == first
-    assert main(["plot", str(folder.path)]) == 0
-    assert any((folder.path / "figures").iterdir())
 
 
 CLASS_NAMES = ["cat", "dog", "a $very$ long name"]
@@ -383,50 +301,38 @@ def evaluated(folder: RunFolder, examples: int = EXAMPLES) -> tuple[Any, Any, An
     return predictions, labels, images
 
 
-def draw(name: str, folder: RunFolder) -> Any:
-    figure = figures.create(name).draw(folder)
-    assert figure is not None
-    figure.canvas.draw()  # text that cannot be set in type fails here
-    return figure
-
-
 def test_the_confusion_matrix_counts_examples(folder: RunFolder) -> None:
     predictions, labels, _ = evaluated(folder)
     true = np.asarray(labels)[:, None] == range(3)
     expected = true.T.astype(int) @ (predictions.predicted[:, None] == range(3))
-    axes, _ = draw("confusion-matrix", folder).axes
+    figure = draw("confusion-matrix", folder)
+    axes, _ = figure.axes
     shown = {(text.get_position(), int(text.get_text())) for text in axes.texts}
     assert shown == {((p, t), n) for (t, p), n in np.ndenumerate(expected) if n}
     np.testing.assert_allclose(axes.images[0].get_array().sum(axis=1), 1.0)
     assert [label.get_text() for label in axes.get_yticklabels()] == CLASS_NAMES
     right = int(np.trace(expected))
-    assert f"{right} of 60 test examples right" in axes.figure.get_suptitle()
+    assert f"{right} of 60 test examples right" in texts(figure)
 
 
 ODD_NAMES = (
     ["_a$b", "$\\frac{$", "x_{^"],
-    ["日本", "日本語", "🐈 cat"],
-    ["قط", "a\nb\tc", "\u202e"],
     ["a long scientific name, " * 9 + end for end in "abc"],
+    ["日本", "日本語", "a\nb\tc"],
 )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("names", ODD_NAMES, ids=["mathematics", "other scripts", "marks", "long"])
-def test_class_names_of_any_script_and_length_are_drawn_and_told_apart(
-    folder: RunFolder, names: list[str]
-) -> None:
+def test_class_names_of_any_script_and_length_are_drawn_and_told_apart(folder: RunFolder) -> None:
     evaluated(folder)
-    folder.write_json("run.json:network", {"class-names": names})
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert len(draw_all(folder)) >= 4
-    for longest in (10, 24):
-        shown = names_of_classes(names, longest)
-        assert len(set(shown)) == len(names)
-        assert max(map(len, shown)) <= longest
-        assert all("\n" not in name and not name.startswith("_") for name in shown)
-    assert drawable("é μ²") == "é μ²"
+    for names in ODD_NAMES:
+        folder.write_json("run.json:network", {"class-names": names})
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")
+            assert clipped(draw("confusion-matrix", folder)) <= 0
+        for longest in (10, 24):
+            shown = short_names(names, longest)
+            assert len(set(shown)) == len(names)
+            assert max(map(len, shown)) <= longest
 
 
 def test_right_and_wrong_predictions_are_told_apart(folder: RunFolder) -> None:
@@ -445,12 +351,16 @@ def test_right_and_wrong_predictions_are_told_apart(folder: RunFolder) -> None:
 
 
 @pytest.mark.parametrize(("labels", "said"), [([0, 1], "no errors"), ([1, 0], "only errors")])
-def test_nothing_but_right_or_wrong_predictions(
+def test_networks_of_points_have_no_epistemic_panel(
     labels: list[int], said: str, folder: RunFolder
 ) -> None:
+    """Nor is there an AUROC where all are right, or wrong."""
     predictions = PredictionStatistics.of([[[0.9, 0.1], [0.2, 0.8]]]).result()
     write_evaluation(folder, predictions, labels)
-    assert draw("uncertainty-of-errors", folder).axes[0].get_title("right") == said
+    panels = draw("uncertainty-of-errors", folder).axes
+    assert [axes.get_xlabel() for axes in panels] == ["aleatoric", "predictive entropy"]
+    assert panels[0].get_title("right") == said
+    assert "epistemic" not in texts(draw("retention-curves", folder))
 
 
 def test_the_most_and_the_least_certain_images_are_no_figure_of_every_run(
@@ -467,7 +377,7 @@ def test_the_most_and_the_least_certain_images_are_no_figure_of_every_run(
         right = predictions.predicted[at] == labels[at]
         assert axes.xaxis.label.get_color() == (INK if right else COLORS[1])
     assert len(drawn.axes) == 16
-    assert not [name for name in figures.names() if "images" in name and "foreign" not in name]
+    assert clipped(drawn) <= 0
 
 
 @pytest.mark.parametrize(("examples", "shown"), [(1, 0), (3, 2)])
@@ -488,14 +398,12 @@ def test_client_curves_have_a_line_for_each_client(folder: RunFolder) -> None:
     """Also where clients are sampled, and where a value is missing or not finite."""
     folder.append_round({"round": 1, "per-client": clients(3, 1)})
     folder.append_round({"round": 2, "per-client": clients(3, 2)[1:]})
-    folder.append_round(
-        {"round": 3, "per-client": clients(3, 3, **{"train-divergence": float("nan")})}
-    )
-    rounds, ids, measured = measured_by_clients(folder)
-    assert (rounds, ids) == ([1, 2, 3], [0, 1, 2])
-    expected = [[k + n if (n, k) != (2, 0) else np.nan for k in ids] for n in rounds]
+    of_points = {"train-divergence": 0.0, "test-accuracy": float("nan")}
+    folder.append_round({"round": 3, "per-client": clients(3, 3, **of_points)})
+    measured = measured_by_clients(folder)
+    assert list(measured) == ["weight", "train-seconds"]
+    expected = [[k + n if (n, k) != (2, 0) else np.nan for k in range(3)] for n in (1, 2, 3)]
     np.testing.assert_array_equal(measured["train-seconds"], expected)
-    assert np.isnan(measured["train-divergence"]).all()
     figure = draw("client-curves", folder)
     assert [axes.get_ylabel() for axes in figure.axes] == ["weight (%)", "seconds"]
     lines = figure.axes[1].lines
@@ -503,18 +411,15 @@ def test_client_curves_have_a_line_for_each_client(folder: RunFolder) -> None:
     assert list(lines[0].get_xdata()) == [1, 3]
 
 
-def test_many_clients_are_a_median_and_bands(folder: RunFolder) -> None:
+def test_many_clients_are_grey_with_their_median(folder: RunFolder) -> None:
     for number in (1, 2):
         folder.append_round({"round": number, "per-client": clients(31, number)})
-    _, axes = draw("client-curves", folder).axes
-    (median,) = axes.lines
+    figure = draw("client-curves", folder)
+    *others, median = figure.axes[1].lines
+    assert len(others) == 31
     assert list(median.get_ydata()) == [16, 17]
-    assert len(axes.collections) == 2
-
-
-def test_rounds_of_older_runs_and_corrupt_ones(folder: RunFolder) -> None:
-    folder.append_round({"round": 1})
-    assert figures.create("client-curves").draw(folder) is None
-    folder.append_round({"round": 2, "per-client": [{"weight": 1.0}]})
-    with pytest.raises(DataError, match=r"rounds\.jsonl, round 2: per-client is corrupt"):
-        figures.create("client-curves").draw(folder)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["median"]
+    folder.append_round({"round": 3, "per-client": [{"weight": 1.0}]})
+    with pytest.raises(DataError, match=r"rounds\.jsonl is corrupt"):
+        draw("client-curves", folder)

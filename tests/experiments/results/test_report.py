@@ -18,7 +18,7 @@ from bfl.evaluation.metrics.scores import Accuracy, NegativeLogLikelihood
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.evaluation.regression import Mixtures
 from bfl.experiments.results import RunFolder
-from bfl.experiments.results.figures import figures
+from bfl.experiments.results.figures import FIGURES
 from bfl.experiments.results.report import run_report
 from bfl.experiments.results.table import three_digits
 from bfl.experiments.studies.claims import study_report
@@ -48,7 +48,7 @@ def test_the_report_is_one_page_with_every_figure(tmp_path):
     run = make_run(tmp_path, "run")
     page = run_report(run)
     drawn = set(re.findall(r'<figure id="([^"]+)"', page))
-    assert drawn == set(figures.names()) - {"predicted-numbers"}  # those of regressions
+    assert drawn == set(FIGURES) - {"predicted-numbers"}  # those of regressions
     assert "Of the data, this page shows names of classes and clients, counts and scores" in page
     with_images = run_report(run, images=True)
     assert set(re.findall(r'<figure id="([^"]+)"', with_images)) == {*drawn, "test-images"}

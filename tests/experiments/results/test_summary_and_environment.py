@@ -26,9 +26,7 @@ from bfl.experiments.results.environment import (
     package_version,
     time_now,
 )
-from bfl.experiments.results.summary import deviations_by_layer
-from bfl.posteriors import Manifest, Posterior
-from bfl.posteriors.manifest import Parameter
+from bfl.posteriors import Posterior
 
 BY = ("aleatoric", "epistemic", "predictive-entropy")
 
@@ -106,16 +104,6 @@ def test_degree_of_spread_is_the_norm_of_all_standard_deviations(tmp_path, case)
     assert Posterior(many, many).degree_of_spread == pytest.approx(np.sqrt(1.01), rel=1e-6)
 
 
-def test_deviations_by_layer_are_those_of_each_parameter_by_itself():
-    variance = np.random.default_rng(0).gamma(1.0, 0.1, 26).astype(np.float32)
-    shapes = {"first/kernel": (5, 4), "norm/scale": (7,), "second/bias": (1,), "third/bias": (5,)}
-    parameters = [Parameter(n, s, n[0] != "n", "zeros") for n, s in shapes.items()]
-    posterior = Posterior(np.zeros(26, np.float32), variance, np.ones(7, np.float32))
-    [found] = deviations_by_layer(posterior, Manifest(tuple(parameters))).values()
-    expected = [np.sqrt(np.mean(part)) for part in np.split(variance, [20, 21])]
-    np.testing.assert_allclose(found, expected, rtol=1e-3)
-
-
 def test_times_of_several_runs_are_the_first_start_and_the_last_end():
     runs = [
         {"started": f"2026-05-0{day}T01:00:00+00:00", "ended": f"2026-05-0{day}T02:30:00+00:00"}
@@ -157,7 +145,6 @@ def test_the_results_import_no_heavy_package():
     program = (
         "import sys, bfl.experiments.results.figures, bfl.experiments.results.table\n"
         "bfl.experiments.results.describe_environment()\n"
-        "bfl.experiments.results.figures.figures.names()\n"
         "heavy = {'tensorflow', 'tf_keras', 'flwr', 'ray', 'matplotlib'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

@@ -14,10 +14,10 @@ from bfl.evaluation.prediction.predictions import IntArray
 from bfl.evaluation.regression import LEVEL, SQUARED
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results import run_folder
-from bfl.experiments.results.figures import register_figure, style
+from bfl.experiments.results.figures import style
 from bfl.experiments.results.figures.style import COLORS, FAINT, INK
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.results.summary import BY, IMAGES, METRICS, POSITIONS, QUANTILES, auroc
+from bfl.experiments.results.summary import BY, IMAGES, POSITIONS, QUANTILES, auroc
 from bfl.texts import counted
 
 if TYPE_CHECKING:
@@ -31,18 +31,19 @@ DIAGONAL: dict[str, Any] = {"color": INK, "linewidth": 1.0, "linestyle": "--"}
 RIGHT_OR_WRONG = (("right", COLORS[0]), ("wrong", COLORS[1]))
 
 
-@register_figure("confusion-matrix", needs=run_folder.PREDICTED_CLASSES)
-def confusion_matrix(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
+def confusion_matrix(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
     """Test examples by true and predicted class; the colour is the share of the true class.
 
     Reference:
         Kohavi and Provost (1998), "Glossary of terms", Machine Learning 30.
     """
+    if not folder.holds(run_folder.PREDICTED_CLASSES):
+        return None
     predictions, labels = folder.predictions()
     counts = np.zeros((predictions.classes, predictions.classes), np.int64)
     np.add.at(counts, (labels, predictions.predicted), 1)
     share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    names = style.names_of_classes(folder.class_names())
+    names = style.short_names(folder.class_names())
     # Long names take their room beside the cells and below them.
     side = 2.2 + min(8.0, 0.42 * len(counts)) + 0.06 * max(map(len, names), default=0)
     size = max(side + 0.9, 4.6), max(side, 3.6)
@@ -56,8 +57,7 @@ def confusion_matrix(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
     return drawing, f"Confusion matrix · {right:,} of {counts.sum():,} test examples right"
 
 
-@register_figure("reliability-diagram", needs=run_folder.PREDICTED_CLASSES)
-def reliability_diagram(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
+def reliability_diagram(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
     """Accuracy against confidence in bins, over the histogram of the confidences.
 
     Bars below the diagonal are overconfident. The bins are those of the expected calibration error
@@ -66,6 +66,8 @@ def reliability_diagram(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
     Reference:
         Guo et al. (2017), "On calibration of modern neural networks", Fig. 1.
     """
+    if not folder.holds(run_folder.PREDICTED_CLASSES):
+        return None
     config = folder.config({})
     settings = {key: config[key] for key in ("calibration-bins",) if key in config}
     bins = ExpectedCalibrationError(**settings).bins(*folder.predictions())
@@ -109,17 +111,18 @@ def reliability_diagram(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
     return drawing, f"Reliability diagram · {error}"
 
 
-@register_figure("retention-curves", needs=run_folder.RETENTION)
-def retention_curves(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
-    """Accuracy of classes or squared error of numbers, and likelihood, of the data retained.
+def retention_curves(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
+    """Test metrics as the least certain examples are discarded, by each uncertainty.
 
-    The least certain are discarded first, by each uncertainty: its line has its area in the legend.
-    The baseline discards at random, and the oracle discards the errors first. If accuracy rises, or
-    error falls, from right to left, the uncertainty identifies errors.
+    A line has its area in the legend. The baseline discards at random, and the oracle discards the
+    errors first. If accuracy rises, or error falls, from right to left, the uncertainty identifies
+    errors.
 
     Reference:
         Fischer et al. (2024), section 3.3 and Figs. 2, 4, 6 and 7; Filos et al. (2019).
     """
+    if not folder.holds(run_folder.RETENTION):
+        return None
     content = folder.read_json(run_folder.RETENTION)
     numbers = folder.holds(run_folder.PREDICTED_NUMBERS)
     drawing = style.new_figure(7.2, 4.6)
@@ -166,7 +169,6 @@ def _draw_retention(axes: Axes, fraction: Any, curves: Mapping[str, Any]) -> flo
     return base
 
 
-@register_figure("uncertainty-of-errors", needs=run_folder.PREDICTED_CLASSES)
 def uncertainty_of_errors(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
     """Uncertainties of right and of wrong predictions, by measure.
 
@@ -179,6 +181,8 @@ def uncertainty_of_errors(folder: RunFolder) -> tuple[MatplotlibFigure, str] | N
         examples in neural networks", section 2; Hanley and McNeil (1982) (the area as a
         probability).
     """
+    if not folder.holds(run_folder.PREDICTED_CLASSES):
+        return None
     from matplotlib.ticker import MaxNLocator
 
     predictions, labels = folder.predictions()
@@ -212,68 +216,7 @@ def uncertainty_of_errors(folder: RunFolder) -> tuple[MatplotlibFigure, str] | N
     return drawing, "Uncertainty of right and of wrong predictions of test examples"
 
 
-@register_figure("familiarity", needs=run_folder.PREDICTED_CLASSES)
-def familiarity(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
-    """Cumulative share of the test examples by familiarity, of right and of wrong predictions.
-
-    Familiarity is the share of held-back examples that are stranger. Test examples like those have
-    the diagonal; a line above it has more strange examples.
-
-    Reference:
-        Vovk et al. (2005), "Algorithmic learning in a random world" (ranks among held-back
-        examples).
-    """
-    predictions, labels = folder.predictions()
-    if predictions.familiarity is None:
-        return None
-    drawing = style.new_figure(5.6, 3.6)
-    axes = drawing.subplots()
-    axes.plot([0, 1], [0, 1], label="as held back", **DIAGONAL)
-    right = predictions.predicted == labels
-    for index, (chosen, what) in enumerate(((right, "right"), (~right, "wrong"))):
-        values = np.sort(predictions.familiarity[chosen])
-        shares = np.arange(1, values.size + 1) / max(values.size, 1)
-        look = {**style.look_of(index), "label": f"{what} ({values.size})"}
-        axes.step(values, shares, where="post", **look)
-    axes.set(xlabel="familiarity (%)", ylabel="test examples at most as familiar (%)")
-    style.percent_axis(axes.xaxis, axes.yaxis)
-    axes.legend()
-    return drawing, "Familiarity of test examples"
-
-
-@register_figure("member-confidences")
-def member_confidences(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
-    """Histograms of members' confidences in right and in wrong predictions of test examples.
-
-    The clients' models have a panel and the samples another one, with means over the members. For
-    reliable models, wrong predictions lie on the left.
-
-    Reference:
-        Chen and Chao (2021), FedBE, Figs. 1 (c) and 9.
-    """
-    found = folder.read_json(run_folder.ENSEMBLE, {}).get("confidences", {})
-    if not found:
-        return None
-    drawing = style.new_figure(1.0 + 2.8 * len(found), 3.2)
-    panels = drawing.subplots(1, len(found), sharex=True, sharey=True, squeeze=False)[0]
-    for axes, (kind, counts) in zip(panels, sorted(found.items()), strict=True):
-        for place, (what, color) in enumerate(RIGHT_OR_WRONG):
-            with folder.decoding(run_folder.ENSEMBLE):
-                heights = np.array(counts[what], float)
-            edges = np.linspace(0.0, 1.0, heights.size + 1)
-            width = np.diff(edges) / 2
-            left = edges[:-1] + place * width
-            axes.bar(left, heights, width, align="edge", color=color, label=what)
-        axes.set_title(kind)
-        axes.set(xlim=(0.0, 1.0), xlabel="confidence (%)", ylabel="test examples of a model")
-        style.percent_axis(axes.xaxis)
-    handles, names = panels[0].get_legend_handles_labels()
-    drawing.legend(handles, names, loc="outside lower center", ncols=2)
-    return drawing, "Confidences of an ensemble's members"
-
-
-@register_figure("predicted-numbers", needs=run_folder.PREDICTED_NUMBERS)
-def predicted_numbers(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
+def predicted_numbers(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
     """Predicted against true numbers with intervals, and the share of targets within intervals.
 
     The second panel has the share of targets within central intervals of each probability. A line
@@ -283,6 +226,8 @@ def predicted_numbers(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
         Kuleshov et al. (2018), "Accurate uncertainties for deep learning using calibrated
         regression", section 3.5.
     """
+    if not folder.holds(run_folder.PREDICTED_NUMBERS):
+        return None
     predicted, targets = folder.predicted_numbers()
     drawing = style.new_figure(7.6, 4.2)
     left, right = drawing.subplots(1, 2)
@@ -314,13 +259,10 @@ def predicted_numbers(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
 def read_examples(folder: RunFolder) -> tuple[IntArray, Images]:
     """Return the positions of some test images (n,), by rising uncertainty, and these images."""
     with folder.reading_arrays(run_folder.PREDICTIONS) as held:
-        found = held.checked([POSITIONS, IMAGES, "labels"], rows=POSITIONS)
+        found = held.checked([POSITIONS, IMAGES], rows=POSITIONS)
         places, images = found[POSITIONS], found[IMAGES]
-        if (
-            images.ndim != 4
-            or places.dtype.kind != "i"
-            or places.max(initial=0) >= len(found["labels"])
-        ):
+        last = len(held["labels"]) - 1
+        if images.ndim != 4 or places.dtype.kind != "i" or places.max(initial=0) > last:
             raise ValueError("the arrays do not go together")
     return places, images
 
@@ -338,7 +280,7 @@ def certain_images(folder: RunFolder) -> MatplotlibFigure | None:
     places, images = read_examples(folder)
     predictions, labels = folder.predictions()
     ranks = uncertainties.create(BY).measure(predictions)
-    names = style.names_of_classes(folder.class_names(), longest=10)
+    names = style.short_names(folder.class_names(), longest=10)
     names = names or list(map(str, range(predictions.classes)))
     half = len(places) // 2
     if not half:
@@ -364,8 +306,7 @@ def certain_images(folder: RunFolder) -> MatplotlibFigure | None:
     return drawing
 
 
-@register_figure("foreign-images", needs=run_folder.FOREIGN)
-def foreign_images(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
+def foreign_images(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
     """Cumulative shares of the test images and of each foreign source by score.
 
     A source is detected if its line is far to the right of the test images'. The AUROC is the
@@ -375,6 +316,8 @@ def foreign_images(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
         Hendrycks and Gimpel (2017), "A baseline for detecting misclassified and out-of-distribution
         examples in neural networks", section 2.
     """
+    if not folder.holds(run_folder.FOREIGN):
+        return None
     content = folder.read_json(run_folder.FOREIGN)
     drawing = style.new_figure(4.8, 4.0)
     axes = drawing.subplots()
@@ -393,29 +336,3 @@ def foreign_images(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
     style.percent_axis(axes.yaxis)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
     return drawing, "Foreign images against test images"
-
-
-@register_figure("corruptions", needs=run_folder.CORRUPTIONS)
-def corruptions(folder: RunFolder) -> tuple[MatplotlibFigure, str]:
-    """Accuracy, likelihood and calibration error by strength of corruption of the test images.
-
-    Strength 0 is the unchanged images. The calibration error of a reliable network stays low, as
-    its certainty falls with its accuracy.
-
-    Reference:
-        Ovadia et al. (2019), "Can you trust your model's uncertainty? Evaluating predictive
-        uncertainty under dataset shift", Fig. 1; Hendrycks and Dietterich (2019).
-    """
-    content = folder.read_json(run_folder.CORRUPTIONS)
-    drawing = style.new_figure(9.0, 3.4)
-    panels = drawing.subplots(1, len(METRICS), sharex=True)
-    for panel, metric, unit in zip(panels, METRICS, ("%", "nats", "%"), strict=True):
-        with folder.decoding(run_folder.CORRUPTIONS):
-            for index, (name, values) in enumerate(content.items()):
-                panel.plot(values[metric], **style.look_of(index), label=name)
-        panel.set(xlabel="strength", ylabel=f"{metric.replace('-', ' ')} ({unit})")
-        if unit == "%":
-            style.percent_axis(panel.yaxis)
-    panels[1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=len(content))
-    style.label_panels(*panels)
-    return drawing, "Corrupted test images"

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import io
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import PurePath
-from textwrap import wrap
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.texts import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,99 +86,49 @@ def look_of(index: int) -> dict[str, Any]:
     return {"color": COLORS[index % len(COLORS)], "linestyle": dash}
 
 
-def image_of(figure: MatplotlibFigure, kind: str, bbox_inches: Any = None) -> bytes:
-    """Return a figure as ``png``, ``svg`` or ``pdf``; the same data give the same bytes."""
-    import matplotlib
-
-    buffer = io.BytesIO()
-    # Without Matplotlib's version and the date.
-    names = {"png": "Software", "svg": "Date Creator", "pdf": "Creator Producer CreationDate"}
-    nothing = dict.fromkeys(names[kind].split())
-    with styled(), matplotlib.rc_context({"svg.hashsalt": "bfl"}):
-        figure.savefig(buffer, format=kind, dpi=150, metadata=nothing, bbox_inches=bbox_inches)
-    return buffer.getvalue()
-
-
 def png(figure: MatplotlibFigure) -> bytes:
-    """Return a figure as a PNG file."""
-    return image_of(figure, "png")
+    """Return a figure as a PNG file; the same data give the same bytes."""
+    buffer = io.BytesIO()
+    with styled():
+        figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
+    return buffer.getvalue()
 
 
 # Titles and names --------------------------------------------------------------------------------
 
 
-def run_title(config: Mapping[str, Any]) -> str:
-    """Return the main choices of a run: data, network, clients and seed; rule and partition.
+def run_title(folder: RunFolder) -> str:
+    """Return the main choices of a run in two lines: its data, network and rule; whose data.
 
-    Numbers have their unit, and a file has no folder.
-
-    Example:
-        >>> run_title({"strategy": "conflation", "partition": "dirichlet", "seed": 1}).splitlines()
-        ['seed 1', 'conflation · dirichlet']
+    A file has no folder. Where sites have data of their own, nothing was partitioned.
     """
-    texts = {key: str(value) for key, value in config.items() if value is not None}
-    kind, colon, location = texts.get("dataset", "").partition(":")
-    if PurePath(location).is_absolute():
-        texts["dataset"] = f"{kind}{colon}{PurePath(location).name}"
-    if "clients" in texts:
-        texts["clients"] += " clients"
-    if "seed" in texts:
-        texts["seed"] = f"seed {texts['seed']}"
-    if "partition" in texts and config.get("site-column"):
-        texts["partition"] += f":{config['site-column']}"
-    first = ("dataset", "model", "inference", "clients", "seed")
-    keys_of_lines = (first, ("strategy", "weighting", "partition"))
-    lines = (" · ".join(texts[key] for key in keys if key in texts) for keys in keys_of_lines)
-    return "\n".join(filter(None, lines))
-
-
-def set_title(figure: MatplotlibFigure, what: str, folder: RunFolder) -> None:
-    """Set a figure's title: its subject and the run."""
     config = folder.config({})
-    if folder.nodes_have_data:
-        config.pop("partition", None)
-    title = "\n".join(filter(None, (what, run_title(config))))
-    figure.suptitle(wrapped(title, figure.get_figwidth()))
+    kind, colon, location = str(config.get("dataset", "")).partition(":")
+    data = f"{kind}{colon}{PurePath(location).name if location[:1] == '/' else location}"
+    parts = [data, *(config.get(key) for key in ("model", "inference", "strategy", "weighting"))]
+    clients, site = len(folder.client_names()) or config.get("clients"), config.get("site-column")
+    whose = [f"{config['partition']} partition"] if "partition" in config else []
+    if site or folder.nodes_have_data:
+        whose = ["own data"]
+    if clients:
+        what = counted(clients, "site" if whose == ["own data"] else "client")
+        whose = [f"{what}{f' by {site}' if site else ''}", *whose]
+    whose += [f"seed {config['seed']}"] if "seed" in config else []
+    return "\n".join((" · ".join(str(part) for part in parts if part), ", ".join(whose)))
 
 
 def wrapped(text: str, width: float) -> str:
     """Return a title, wrapped to a figure's width in inches."""
     most = int(CHARACTERS_AN_INCH * width)
-    return "\n".join(part for line in text.splitlines() for part in wrap(drawable(line), most))
+    return "\n".join(fill(line, most, break_on_hyphens=False) for line in text.splitlines())
 
 
-@cache
-def _characters() -> frozenset[str]:
-    from matplotlib.font_manager import FontProperties, findfont, get_font
-
-    return frozenset(map(chr, get_font(findfont(FontProperties("DejaVu Sans"))).get_charmap()))
-
-
-def drawable(text: str) -> str:
-    """Return a text on one line, with a question mark for each character that cannot be drawn.
-
-    A leading underscore is preceded by a space, as Matplotlib hides such labels in legends.
-    """
-    line = "".join(c if c in _characters() else "?" for c in " ".join(text.split()))
-    return f" {line}" if line.startswith("_") else line
-
-
-def names_of_classes(names: Sequence[str], longest: int = 24) -> list[str]:
-    """Return classes' names for figures: drawable, unique, of at most ``longest`` characters.
-
-    Names that would be equal, or have characters that cannot be drawn, are preceded by numbers.
-    """
-
-    def shortened(line: str) -> str:
-        return line if len(line) <= longest else f"{line[: longest - 1].rstrip()}…"
-
-    lines = [drawable(name) for name in names]
-    short = [shortened(line) for line in lines]
+def short_names(names: Sequence[str], longest: int = 24) -> list[str]:
+    """Return names of at most ``longest`` characters, with their numbers where two are alike."""
+    short = [n if len(n) <= longest else f"{n[: longest - 1]}…" for n in names]
     return [
-        shortened(f"{number}: {line}")
-        if short.count(shown) > 1 or line.strip() != " ".join(name.split())
-        else shown
-        for number, (name, line, shown) in enumerate(zip(names, lines, short, strict=True))
+        f"{number}: {name}"[:longest] if short.count(name) > 1 else name
+        for number, name in enumerate(short)
     ]
 
 
@@ -240,9 +189,3 @@ def draw_counts(
             color = "white" if shades[row, column] > middle else "#222222"  # on any page
             axes.text(column, row, str(count), ha="center", va="center", color=color, fontsize=6.5)
     return figure, axes, image
-
-
-def finite_points(rounds: Sequence[Mapping[str, Any]], metric: str) -> list[tuple[int, float]]:
-    """Return pairs (round, value) of the rounds with a finite value."""
-    values = [(entry["round"], entry.get(metric)) for entry in rounds]
-    return [(n, float(v)) for n, v in values if v is not None and math.isfinite(v)]
