@@ -11,14 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Context, Message
 
-from bfl import randomness
 from bfl.aggregation.weightings import Equal
-from bfl.closing.base import FEATURE_BOUND, Examples, Sizes, SumsRound, greatest, with_one
+from bfl.closing.base import FEATURE_BOUND, Examples, Sizes, SumsRound, with_one
 from bfl.data.datasets.encoding import Column
 from bfl.evaluation.regression import negative_log_likelihoods
 from bfl.federation import wire
 from bfl.federation.client_metrics import NUM_EXAMPLES
-from bfl.federation.privacy import Normals, SystemNormals
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
 from clients.masked import masked_sums, read_task
@@ -54,16 +52,6 @@ def closing_sums(
     compares = any(each.compares_draws for each in following.measurements)
     examples = partial(_examples, predictor, posterior, task, client, compares)
     vector = following.measure(known, examples)
-    if noise := configuration.example_privacy.sums_noise:
-        deviation, _ = following.deviations(noise.longest)
-        begun = sorted(f"{name} {value}" for name, value in known.items() if np.ndim(value) == 0)
-        # No two releases have the same noise: their difference would have none.
-        release = (posterior.digest(), repr(configuration.closing), repr(noise), *begun)
-        seed, client_id = configuration.keys.seed, task.partition_id
-        seeded = randomness.generator(seed, "closing-noise", client_id, *release)
-        normals: Normals = seeded if node.simulated else SystemNormals()
-        vector += noise.multiplier * deviation * normals.standard_normal(vector.size)
-        vector = np.clip(vector, -greatest(count), greatest(count))
     if masked:
         content = masked_sums(message, context, masked, vector, count)
         return Message(content, reply_to=message)
@@ -91,11 +79,8 @@ def _examples(
     digest = posterior.digest()
     if client.features.get(held_back, ("",))[0] != digest:  # each round of sums needs the same
         client.features[held_back] = digest, _features(predictor, posterior, images, task)
-    noise = configuration.example_privacy.sums_noise
-    longest = noise.longest if noise else FEATURE_BOUND
-    features, *stages = (with_one(each, longest) for each in client.features[held_back][1])
-    stages = [each[:, :-1] for each in stages]
-    seen = Examples(features, labels, client.classes, noise is not None, stages)
+    features, *stages = map(with_one, client.features[held_back][1])
+    seen = Examples(features, labels, client.classes, [each[:, :-1] for each in stages])
     if client.targets is not None:
         seen = replace(seen, targets=np.asarray(client.targets[positions], np.float64))
     drawn = posterior.size or predictor.network.inference.stochastic_prediction

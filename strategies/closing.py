@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -40,33 +38,31 @@ def close(
     manifest: Manifest | None,
     folder: Path | None = None,
     say: Callable[[str], None] = lambda line: None,
-    before: Callable[[str], None] = lambda release: None,
 ) -> Known | None:
     """Ask all clients for the sums of a chain of closings; return what they tell, if any.
 
     The rounds of sums that a server has made are taken from the folder, unless they are of another
-    posterior, other settings or, without noise, other code. ``before`` is told of each beforehand.
+    posterior, other settings or other code.
     """
-    chain, posterior, noise = method.closing, state.posterior, method.sums_noise
+    chain, posterior = method.closing, state.posterior
     if not schedule(chain):
         return None
     sizes, head = last_layer(posterior, manifest)
     from_head = np.array(any(each.moves_head for each in chain))
-    longest = {base.LONGEST: np.array(noise.longest)} if noise else {}
-    known: Known = {base.HEAD: head, base.FROM_HEAD: from_head, **longest}
-    owner = f"{posterior.digest()} {chain!r} {noise or ''}".strip()
+    known: Known = {base.HEAD: head, base.FROM_HEAD: from_head}
+    owner = f"{posterior.digest()} {chain!r}"
     snapshots, code = (Snapshots(folder), code_digest()) if folder else (None, "")
     if snapshots and (found := snapshots.latest()):
         by_owner, by_code = (str(found[1].pop(name, "")) for name in (OWNER, CODE))
-        kept = by_owner == owner and (by_code == code or noise)
-        known = found[1] if kept else known
-        if (by_owner, by_code) != (owner, code):
+        if (by_owner, by_code) == (owner, code):
+            known = found[1]
+        else:
             other = "code" if by_owner == owner else "posterior or settings"
-            what = "kept, as new ones would cost ε" if kept else "taken anew"
-            say(f"closing: the sums in {snapshots.folder} are of other {other}; they are {what}")
+            say(
+                f"closing: the sums in {snapshots.folder} are of other {other}; they are taken anew"
+            )
     while (sums := SumsRound.following(chain, known, sizes)).measurements:
         number = int(known.get(base.ROUNDS_MADE, 0)) + 1
-        deviations, root = sums.deviations(base.longest_features(known))
         request = SumsRequest(
             method=method,
             state=state,
@@ -74,16 +70,12 @@ def close(
             message_type=CLOSE,
             name=f"closing round {number}",
             broadcast=sums.inputs(known),
-            expected=as_posterior(np.zeros(len(deviations), np.float32)),
-            check=partial(sums.find_problem, noised=noise is not None),
+            expected=as_posterior(np.zeros(sums.size, np.float32)),
+            check=sums.find_problem,
             vectors=VECTORS if any(each.compares_draws for each in sums.measurements) else AT_MEAN,
         )
-        before(f"{owner} {code} {number}/{len(schedule(chain))}")
         doing(f"closing round {number}")
         participants, total = sums_of_clients(request, clients)
-        if noise:
-            deviation = noise.multiplier * root * math.sqrt(len(participants))
-            known = {**known, base.DEVIATION: np.array(deviation)}
         known = sums.fold(known, total)
         if snapshots:
             snapshots.save(number, {**known, OWNER: np.array(owner), CODE: np.array(code)})

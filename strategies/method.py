@@ -21,7 +21,6 @@ from bfl.registry import Component, Registry
 if TYPE_CHECKING:
     from bfl.closing import Closing
     from bfl.configuration import Configuration
-    from bfl.learning.example_privacy import SumsNoise
     from strategies.privacy import PoolNoise
 
 PICKED: Mapping[str, Registry[Any]] = {
@@ -77,7 +76,6 @@ class Method:
     pool_noise: PoolNoise | None = None
     parts: tuple[TwoSidedPart, ...] = ()
     closing: tuple[Closing, ...] = ()
-    sums_noise: SumsNoise | None = None
 
     @classmethod
     def of(cls, configuration: Configuration) -> Method:
@@ -87,7 +85,6 @@ class Method:
             scale_floor=configuration.keys.scale_floor,
             parts=configuration.parts,
             closing=configuration.closing,
-            sums_noise=configuration.example_privacy.sums_noise,
         )
 
     @classmethod

@@ -77,7 +77,7 @@ class PosteriorPooling(GivenParts, Strategy):
     def __post_init__(self) -> None:
         given = {part.name: getattr(self, part.name) for part in fields(GivenParts)}
         del given["rule"]
-        lent = ("predictive", "closing", "pool_noise", "sums_noise")
+        lent = ("predictive", "closing", "pool_noise")
         given |= {name: getattr(self.run, name) for name in lent}
         self.method = Method.of_parts(pooling=self._rule(), **given)
         self.closed: Known | None = None

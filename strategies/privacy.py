@@ -12,16 +12,10 @@ import numpy as np
 from bfl import randomness
 from bfl.configuration import Configuration
 from bfl.configuration.configuration import mechanisms
-from bfl.errors import RunError
 from bfl.federation.outgoing import Outgoing, is_private, noised_pool
 from bfl.federation.parts import Counts
 from bfl.federation.privacy import Ledger, Mechanism, Normals, SystemNormals, difference
-from bfl.files import write_atomically
 from bfl.posteriors import Posterior
-from bfl.texts import read_text
-
-SUMS_LEDGER = "sums-begun"
-"""The file in a run's folder with the rounds of noised sums begun for its closings."""
 
 LEDGER = "rounds-begun"
 """The file in a run's folder with the rounds begun, where noise is drawn anew."""
@@ -75,9 +69,7 @@ class PrivacyAccount:
         """Return the mechanisms whose budget a round would exceed, if it is one of the run's."""
         if server_round > self.rounds:
             return []
-        return self._over_budget(self.epsilons(server_round))
-
-    def _over_budget(self, epsilons: Mapping[str, float]) -> list[Mechanism]:
+        epsilons = self.epsilons(server_round)
         return [each for each in self.mechanisms if epsilons[each.metric] > each.budget]
 
     def reason_to_stop(self, server_round: int) -> str:
@@ -94,29 +86,6 @@ class PrivacyAccount:
             )
         return ""
 
-    def begin_sums(self, folder: Path, release: str, *, anew: bool) -> None:
-        """Note that a round of a closing's noised sums begins, so that it outlives this process.
-
-        The account is that of the run with this round's closing; RunError: a budget is exceeded.
-
-        Args:
-            release: A word for what is asked, as in ``count_sums_room``. With noise by the seed,
-                the same has the same noise, and counts once.
-            anew: Whether noise is from the system's randomness.
-        """
-        begun = read_begun_sums(folder)
-        if release in begun and not anew:
-            return
-        epsilons = self.epsilons()
-        for spent in self._over_budget(epsilons):
-            raise RunError(
-                f"no closing: {len(begun)} rounds of sums have been asked for in this run, and all "
-                f"that this one may ask for would lead to ε = {epsilons[spent.metric]:.4g}; "
-                f"{spent.budget_key} is {spent.budget:g}"
-            )
-        lines = "".join(f"{line}\n" for line in [*begun, release])
-        write_atomically(folder / SUMS_LEDGER, lines.encode("ascii"))
-
     def _with_round(self, server_round: int) -> list[Counter[int]]:
         epochs = self._epochs(server_round)
         return [
@@ -132,15 +101,13 @@ def privacy_account(
     finished: int,
     *,
     anew: bool,
-    sums: int = 0,
 ) -> PrivacyAccount | None:
     """Return the account of a run, where it has noise.
 
     Args:
         anew: Whether noise is from the system's randomness.
-        sums: For how many rounds of closings' sums ε has room.
     """
-    noised = mechanisms(configuration, sums)
+    noised = mechanisms(configuration)
     if not noised:
         return None
     keys, sampling, workload = configuration.keys, configuration.sampling, configuration.workload
@@ -152,36 +119,6 @@ def privacy_account(
 
     ledger = Ledger(folder / LEDGER if anew else None, range(1, finished + 1))
     return PrivacyAccount(noised, keys.rounds, epochs, ledger)
-
-
-def read_begun_sums(folder: Path) -> list[str]:
-    """Return the words for the rounds of closings' sums that a run has begun."""
-    path = folder / SUMS_LEDGER
-    return read_text(path).splitlines() if path.is_file() else []
-
-
-def count_sums_room(begun: Sequence[str]) -> int:
-    """Return for how many rounds of sums ε has room: for all that each closing begun may take.
-
-    A closing's sums decide when it ends. One that begins anew has its room once more, and a round
-    that is made again counts once more.
-
-    Args:
-        begun: The words for the rounds begun; each ends with the round's number, a slash, and the
-            most rounds of its closing.
-    """
-    most: dict[str, int] = {}
-    numbers: dict[str, Counter[str]] = {}
-    for closing, _, place in (line.rpartition(" ") for line in begun):
-        number, _, rounds = place.partition("/")
-        most[closing] = int(rounds or 1)
-        numbers.setdefault(closing, Counter())[number] += 1
-    room = 0
-    for closing, counted in numbers.items():
-        begins = max(counted["1"], 1)
-        retries = sum(max(0, count - begins) for count in counted.values())
-        room += begins * max(most[closing], len(counted)) + retries
-    return room
 
 
 @dataclass(frozen=True)

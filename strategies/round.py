@@ -20,7 +20,7 @@ from bfl.aggregation import pooling
 from bfl.aggregation.pooling.core import Sums
 from bfl.aggregation.precision_spread import PrecisionSpread
 from bfl.aggregation.samplers import ClientModels
-from bfl.aggregation.server import RoundContext, Server, ServerRound
+from bfl.aggregation.server import RoundContext, Server
 from bfl.aggregation.server_optimizers import StepContext
 from bfl.aggregation.weightings import Weighting, describe_weights
 from bfl.federation import client_metrics as names
@@ -150,7 +150,7 @@ def weigh(
         posteriors,
         [update.num_examples for update in together],
         request.state.posterior,
-        ServerRound(server, request.server_round) if server else None,
+        server,
         [update.metrics for update in together],
     )
     shares = pooling.normalised(weights)

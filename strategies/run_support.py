@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from bfl.closing import Closing
     from bfl.configuration import Configuration
     from bfl.evaluation.predictives import Predictive
-    from bfl.learning.example_privacy import SumsNoise
     from bfl.posteriors import Manifest
     from strategies.federation import Federation
     from strategies.privacy import PoolNoise
@@ -71,7 +70,6 @@ class RunSupport:
         predictive: What predicts besides the posterior.
         pool_noise: Noise on the pool, for differential privacy (``strategies.privacy``).
         closing: What clients add up over their data after the last round of ``start``.
-        sums_noise: Noise that clients add to the closing's sums, for differential privacy.
         federation: The nodes, where they have been waited for already.
         state: The state from which the Strategy's own start goes on; None: the first round's.
         folder: The run's folder, for clients that keep a state in a simulation.
@@ -84,7 +82,6 @@ class RunSupport:
     predictive: Predictive | str = "posterior"
     pool_noise: PoolNoise | None = None
     closing: Sequence[Closing | str] = ()
-    sums_noise: SumsNoise | None = None
     federation: Federation | None = None
     state: ServerState | None = None
     folder: str = ""
@@ -102,9 +99,6 @@ class RunSupport:
     def end_round(self, finished: Round) -> bool:
         """Take a round that is over; return whether it is the last."""
         return False
-
-    def begin_sums(self, release: str) -> None:
-        """Take the word for a round of the closing's sums, before anybody is asked."""
 
     def show_sums(self, line: str) -> None:
         """Show a line on a round of the closing's sums."""

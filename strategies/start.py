@@ -76,7 +76,6 @@ def run_rounds(
         run.manifest,
         Path(run.folder) / CLOSING if run.folder else None,
         run.show_sums,
-        run.begin_sums,
     )
     return result
 

@@ -111,14 +111,6 @@ def labelled_images(
 
 
 @dataclass(frozen=True)
-class ServerRound:
-    """The server in one round, from 1, for a part that asks it before there is a pool."""
-
-    server: Server
-    server_round: int
-
-
-@dataclass(frozen=True)
 class RoundContext:
     """View of a pooled round for the parts of the server.
 

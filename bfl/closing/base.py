@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +25,6 @@ Known = Mapping[str, npt.NDArray[Any]]
 
 HEAD = "head"  # the last layer's weights (F + 1, C), its biases in the last row
 FROM_HEAD = "from-head"  # whether predictions come from it, and not from draws of the network
-LONGEST = "longest-features"  # where privacy's noise takes shorter ones than FEATURE_BOUND
-DEVIATION = "noise-deviation"  # of the noise on a round's sums, in units of Sum.longest
 ROUNDS_MADE = "closing-rounds-made"  # of sums; a metric, too
 
 FEATURE_BOUND = 1e3  # longer features are scaled to it, so an example adds at most its square
@@ -43,13 +41,11 @@ class Closing(Component, ABC):
         moves_head: Whether predictions come from the last layer, and no longer from draws of the
             whole network.
         waits: Whether it begins when those that do not wait are done.
-        takes_noise: Whether an example's part of its sums is bounded, so that noise can hide it.
         tasks: What runs predict that it can close, as in the key ``task``.
     """
 
     moves_head: ClassVar[bool] = False
     waits: ClassVar[bool] = False
-    takes_noise: ClassVar[bool] = True
     tasks: ClassVar[tuple[str, ...]] = ("classification",)
 
     @abstractmethod
@@ -91,7 +87,6 @@ class Examples:
     Attributes:
         features: (N, F + 1) what it takes, with a 1 for the biases.
         labels: (N,) classes, of C.
-        noised: Whether their sums get privacy's noise.
         stages: (N, Fᵢ) what the stages of the network before take.
         own: (N,) log-likelihoods by draws of the whole network, where it is drawn.
         targets: (N,) numbers of mean 0 and deviation 1, where these are predicted.
@@ -101,7 +96,6 @@ class Examples:
     features: Array
     labels: npt.NDArray[np.integer[Any]]
     classes: int
-    noised: bool = False
     stages: Sequence[Array] = ()
     own: Array | None = None
     targets: Array = field(default_factory=lambda: np.zeros(0))
@@ -126,18 +120,6 @@ class Examples:
         )
 
 
-class Sum(NamedTuple):
-    """One of the sums of a measurement.
-
-    Attributes:
-        longest: The greatest L2 norm of what one example adds: the unit of privacy's noise. 0: each
-            example adds the same, and the sum gets no noise.
-    """
-
-    shape: tuple[int, ...]
-    longest: float = 0.0
-
-
 class Measurement(ABC):
     """One message of a closing: sums that clients add up, and their result on the server.
 
@@ -152,18 +134,17 @@ class Measurement(ABC):
     compares_draws: ClassVar[bool] = False
 
     @abstractmethod
-    def sums(self, sizes: Sizes, longest: float = FEATURE_BOUND) -> Mapping[str, Sum]:
-        """Return its sums, for features of an example, without the 1, of at most a length."""
+    def sums(self, sizes: Sizes) -> Mapping[str, tuple[int, ...]]:
+        """Return the shapes of its sums by their names."""
 
     @abstractmethod
     def measure(self, known: Known, examples: Examples) -> Sums:
         """Return a client's sums over its examples, at least one, from its ``inputs``."""
 
-    def find_problem(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
+    def find_problem(self, sums: Sums, examples: int) -> str | None:
         """Return why sums cannot be of at most so many examples; None if they may.
 
-        With noise only sums of the length 0, which have none, are known. Honest sums pass, also
-        rounded to float32 or to a grid as fine as that of masked sums.
+        Honest sums pass, also rounded to float32 or to a grid as fine as that of masked sums.
         """
         return None
 
@@ -183,19 +164,19 @@ class Histogram(Measurement):
     def places(self, known: Known, examples: Examples) -> Any:
         """Return which count each example adds to: by class and bin, or by bin."""
 
-    def sums(self, sizes: Sizes, longest: float = FEATURE_BOUND) -> Mapping[str, Sum]:
-        """Return the counts."""
-        return {"counts": Sum((sizes.classes, self.bins) if self.by_class else (self.bins,), 1.0)}
+    def sums(self, sizes: Sizes) -> Mapping[str, tuple[int, ...]]:
+        """Return the shape of the counts."""
+        return {"counts": (sizes.classes, self.bins) if self.by_class else (self.bins,)}
 
     def measure(self, known: Known, examples: Examples) -> Sums:
         """Return how many examples have each place."""
-        counts = np.zeros(self.sums(examples.sizes)["counts"].shape)
+        counts = np.zeros(self.sums(examples.sizes)["counts"])
         np.add.at(counts, self.places(known, examples), 1.0)
         return {"counts": counts}
 
-    def find_problem(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
+    def find_problem(self, sums: Sums, examples: int) -> str | None:
         """Return why the counts cannot be of at most so many examples."""
-        return None if noised else count_problem(sums["counts"], examples)
+        return count_problem(sums["counts"], examples)
 
 
 def count_problem(counts: Array, examples: int) -> str | None:
@@ -248,17 +229,17 @@ class SumsRound:
             for each in self.measurements:
                 seen = examples(each.on_held_back)
                 found = each.measure(known, seen) if seen else {}
-                for name, wanted in each.sums(self.sizes).items():
-                    vector.append(np.ravel(found.get(name, np.zeros(wanted.shape))))
+                for name, shape in each.sums(self.sizes).items():
+                    vector.append(np.ravel(found.get(name, np.zeros(shape))))
         return np.concatenate(vector)
 
-    def find_problem(self, vector: Array, examples: int, *, noised: bool = False) -> str | None:
-        """Return why so many examples cannot have such sums, with or without noise; else None."""
+    def find_problem(self, vector: Array, examples: int) -> str | None:
+        """Return why so many examples cannot have such sums; else None."""
         vector, most = np.asarray(vector, np.float64), greatest(examples)
         if beyond := int(np.count_nonzero(~(np.abs(vector) <= most * (1.0 + ROUNDED)))):
             return f"{beyond} of {vector.size} sums are beyond ±{most:g}"
         for each, sums in self._split(vector):
-            if problem := each.find_problem(sums, examples, noised=noised):
+            if problem := each.find_problem(sums, examples):
                 name = type(each).__name__.lstrip("_")
                 return f"sums ({name}) that {examples} examples cannot have: {problem}"
         return None
@@ -271,25 +252,19 @@ class SumsRound:
                 known = each.fold(known, sums)
         return known
 
-    def deviations(self, longest: float = FEATURE_BOUND) -> tuple[Array, float]:
-        """Return the standard deviations (S,) of noise of multiplier 1, and √m.
-
-        Divided by its greatest length, each of the m sums that noise hides moves by at most 1 with
-        an example, and all together by √m: the Gaussian mechanism of sensitivity √m in these units.
-        """
-        sums = [each.sums(self.sizes, longest).values() for each in self.measurements]
-        units = [wanted.longest * (1.0 + 1e-9) for row in sums for wanted in row]  # by rounding
-        counts = [math.prod(wanted.shape) for row in sums for wanted in row]
-        root = float(np.sqrt(np.count_nonzero(units)))
-        return root * np.repeat(units, counts), root
+    @property
+    def size(self) -> int:
+        """The length S of a client's vector."""
+        shapes = (shape for each in self.measurements for shape in each.sums(self.sizes).values())
+        return sum(map(math.prod, shapes))
 
     def _split(self, vector: Array) -> Iterator[tuple[Measurement, Sums]]:
         start = 0
         for each in self.measurements:
             sums = {}
-            for name, wanted in each.sums(self.sizes).items():
-                end = start + math.prod(wanted.shape)
-                sums[name] = vector[start:end].reshape(wanted.shape)
+            for name, shape in each.sums(self.sizes).items():
+                end = start + math.prod(shape)
+                sums[name] = vector[start:end].reshape(shape)
                 start = end
             yield each, sums
 
@@ -299,23 +274,12 @@ def greatest(examples: int) -> float:
     return examples * FEATURE_BOUND**2
 
 
-def with_one(features: npt.ArrayLike, longest: float = FEATURE_BOUND) -> Array:
-    """Return features (N, F) as (N, F + 1), no longer than a bound, with a 1 behind.
-
-    Below the usual bound, those of an example that are no numbers become 0: privacy needs a bound
-    of every example.
-    """
+def with_one(features: npt.ArrayLike) -> Array:
+    """Return features (N, F) as (N, F + 1), no longer than the bound, with a 1 behind."""
     given = np.asarray(features, np.float64)
-    if longest < FEATURE_BOUND:
-        given = np.where(np.isfinite(given).all(axis=1, keepdims=True), given, 0.0)
     lengths = np.linalg.norm(given, axis=1, keepdims=True)
-    bounded = given * np.minimum(1.0, longest / np.maximum(lengths, min(longest, 1.0)))
+    bounded = given * np.minimum(1.0, FEATURE_BOUND / np.maximum(lengths, 1.0))
     return np.concatenate([bounded, np.ones((len(given), 1))], axis=1)
-
-
-def longest_features(known: Known) -> float:
-    """Return the length that features are shortened to."""
-    return float(known.get(LONGEST, FEATURE_BOUND))
 
 
 def held_back_count(examples: int, share: float) -> int:

@@ -28,9 +28,9 @@ UNFAMILIAR_SHARE, CONFIDENCE = "unfamiliar-share", "mean-confidence"  # of test 
 OF_CLOSING = (base.ROUNDS_MADE, BEFORE, AFTER, UNFAMILIAR_SHARE)
 """The metrics that a closing adds to a run's, besides those of foreign data."""
 
-SCALARS = {base.FROM_HEAD, base.LONGEST, base.DEVIATION, TEMPERATURE, INTERVAL}
+SCALARS = {base.FROM_HEAD, TEMPERATURE, INTERVAL}
 SCALARS |= {BEFORE, AFTER, HELD_BACK, NUMBERS, conformal.THRESHOLD}
-ABOVE_ZERO = (SHARES, TEMPERATURE, base.LONGEST, VALUES, INTERVAL)
+ABOVE_ZERO = (SHARES, TEMPERATURE, VALUES, INTERVAL)
 TOGETHER = (
     (HEAD, base.FROM_HEAD),
     (VECTORS, VALUES),
@@ -138,8 +138,7 @@ class Closed:
                 means = feature_density.stages_in(self.known, MEANS)
                 widths = [self.known[mean].shape[1] for (mean,) in means]
                 parts = np.split(np.asarray(features), np.cumsum(widths)[:-1], axis=1)
-                longest = base.longest_features(self.known)
-                bounded = [base.with_one(each, longest)[:, :-1] for each in parts]
+                bounded = [base.with_one(each)[:, :-1] for each in parts]
                 found = feature_density.density(self.known, bounded)
                 familiar = feature_density.familiarity(self.known, found)
                 scores = {feature_density.DENSITY: found}
@@ -159,7 +158,7 @@ class Closed:
     def _bounded(self, features: npt.ArrayLike) -> Array:
         """Return the last layer's features (N, F) as clients have measured them, (N, F + 1)."""
         of_last = np.asarray(features)[:, : len(self.known[HEAD]) - 1]
-        return base.with_one(of_last, base.longest_features(self.known))
+        return base.with_one(of_last)
 
 
 def _expected_shapes(arrays: ArrayFile) -> dict[str, tuple[int, ...]]:

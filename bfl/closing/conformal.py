@@ -17,7 +17,6 @@ from bfl.evaluation.prediction.statistics import PredictionStatistics
 THRESHOLD, THRESHOLDS = "conformal-threshold", "conformal-thresholds"  # by class (C,)
 SETS = ("conformal", "conformal-by-class")  # the names of the prediction sets by these
 BINS = 1000  # of scores in [0, 1]: a threshold is the upper edge of one
-JOINED = 50  # bins that count as one, in the last of them, where sums have noise
 
 
 @base.closings.register("conformal")
@@ -29,11 +28,6 @@ class Conformal(Closing):
     smallest, rounded up to the edge of its bin; the set of an image are the classes of p ≥ 1 − s.
     The thresholds by class hold for each class by itself. Images have to be exchangeable with all
     clients' examples together.
-
-    Under privacy's noise scores are counted in 20 bins, and an example moves one count by 1. A
-    threshold is the lowest edge from which on no more than α of all lie above it, with two
-    standard deviations of the noise on either count against it: where noise is large, 1, and a set
-    holds every class.
 
     Reference: Sadinle et al. (2019), "Least ambiguous set-valued classifiers"; Lu et al. (2023),
     "Federated conformal predictors".
@@ -71,29 +65,14 @@ class _ScoresOfLabels(Histogram):
 
     def places(self, known: Known, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
         rows, labels = np.arange(len(examples.labels)), examples.labels
-        bins = _bins(scores(known, examples.features)[rows, labels])
-        return labels, bins // JOINED * JOINED + JOINED - 1 if examples.noised else bins
+        return labels, _bins(scores(known, examples.features)[rows, labels])
 
     def fold(self, known: Known, sums: Sums) -> Known:
-        counts, threshold, noise = sums["counts"], self._threshold, 0.0
-        if base.DEVIATION in known:
-            threshold, noise = self._noised_threshold, float(known[base.DEVIATION])
-            counts = counts[:, JOINED - 1 :: JOINED]
-        return {
-            **known,
-            THRESHOLD: np.array(threshold(counts.sum(axis=0), noise * math.sqrt(len(counts)))),
-            THRESHOLDS: np.array([threshold(each, noise) for each in counts]),
-        }
+        by_class = np.array([self._threshold(each) for each in sums["counts"]])
+        of_all = np.array(self._threshold(sums["counts"].sum(axis=0)))
+        return {**known, THRESHOLD: of_all, THRESHOLDS: by_class}
 
-    def _noised_threshold(self, counts: Array, noise: float) -> float:
-        behind = np.arange(len(counts))[::-1]
-        above = counts[::-1].cumsum()[::-1] - counts + 2.0 * noise * np.sqrt(behind)
-        least = counts.sum() - 2.0 * noise * math.sqrt(len(counts))
-        few = above <= self.alpha * (least + 1.0) - 1.0 + 1e-9
-        kept = int(np.logical_and.accumulate(few[::-1]).sum())
-        return 1.0 - max(kept - 1, 0) / len(counts)
-
-    def _threshold(self, counts: Array, noise: float) -> float:
+    def _threshold(self, counts: Array) -> float:
         place = base.rank_of(counts, 1.0 - self.alpha)
         return 1.0 if place is None else (place + 1) / BINS
 

@@ -19,7 +19,6 @@ from bfl.closing.base import (
     Known,
     Measurement,
     Sizes,
-    Sum,
     Sums,
 )
 
@@ -37,7 +36,6 @@ REACH = 20.0
 EDGES = np.sinh(np.linspace(-REACH, REACH, 4001))
 """Edges of the bins of scores, in deviations from the mean of what Gaussian features have."""
 
-JOINED = 50  # bins that count as one where sums have noise
 TAIL = 5  # held-back examples beyond whose scores there is a tail, which their excesses describe
 
 
@@ -61,9 +59,6 @@ class FeatureDensity(Closing):
     uncertainty is epistemic. Of examples that are like the training data this costs at most 0.002
     nats on average.
 
-    Under privacy's noise the server leaves out classes whose count is below three standard
-    deviations of its noise. Covariances get what noise makes of their eigenvalues.
-
     Reference: Mukhoti et al. (2023), "Deep deterministic uncertainty"; Friedman (1989),
     "Regularized discriminant analysis", for the shrinkage.
     """
@@ -85,17 +80,17 @@ class _MomentsByClass(Measurement):
 
     by_stages: bool
 
-    def sums(self, sizes: Sizes, longest: float = base.FEATURE_BOUND) -> Mapping[str, Sum]:
-        found = {"counts": Sum((sizes.classes,), 1.0)}
+    def sums(self, sizes: Sizes) -> Mapping[str, tuple[int, ...]]:
+        found: dict[str, tuple[int, ...]] = {"counts": (sizes.classes,)}
         before = sizes.stages if self.by_stages else ()
         widths = zip(stages("first", "second"), (sizes.features, *before), strict=False)
         for (first, second), width in widths:
-            found[first] = Sum((sizes.classes, width), longest)
-            found[second] = Sum((sizes.classes, base.packed_size(width)), longest**2)
+            found[first] = (sizes.classes, width)
+            found[second] = (sizes.classes, base.packed_size(width))
         return found
 
     def measure(self, known: Known, examples: Examples) -> Sums:
-        sums = {name: np.zeros(each.shape) for name, each in self.sums(examples.sizes).items()}
+        sums = {name: np.zeros(shape) for name, shape in self.sums(examples.sizes).items()}
         sums["counts"] += np.bincount(examples.labels, minlength=examples.classes)
         parts, names = [examples.features[:, :-1], *examples.stages], ("first", "second")
         for (first, second), phi in zip(stages_in(sums, *names), parts, strict=False):
@@ -104,10 +99,8 @@ class _MomentsByClass(Measurement):
                 sums[first][label], sums[second][label] = own.sum(axis=0), base.packed(own.T @ own)
         return sums
 
-    def find_problem(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
+    def find_problem(self, sums: Sums, examples: int) -> str | None:
         counts = sums["counts"]
-        if noised:
-            return None
         if problem := base.count_problem(counts, examples):
             return problem
         for first, second in stages_in(sums, "first", "second"):
@@ -127,8 +120,7 @@ class _MomentsByClass(Measurement):
         return None
 
     def fold(self, known: Known, sums: Sums) -> Known:
-        noise, longest = float(known.get(base.DEVIATION, 0.0)), base.longest_features(known)
-        there = sums["counts"] >= max(0.5, 3.0 * noise)
+        there = sums["counts"] >= 0.5
         if not there.any():
             return known
         counts = sums["counts"][there]
@@ -143,10 +135,7 @@ class _MomentsByClass(Measurement):
             width = len(common)
             least = max(np.trace(common) / width, np.finfo(np.float32).tiny)
             ridge = SHRINKAGE * least * np.eye(width)
-            # What noise makes of an eigenvalue of Σ φφᵀ.
-            blur = 2.0 * noise * longest**2 * np.sqrt(width) * np.eye(width)
-            together = common + np.sqrt(len(counts)) * blur / counts.sum()
-            own = (scatter + blur + width * together) / (counts + width)[:, None, None]
+            own = (scatter + width * common) / (counts + width)[:, None, None]
             for name, value in ((mean, means), (factor, _whitening(own + ridge))):
                 found[name] = value.astype(np.float32).astype(np.float64)  # as clients get them
         return {**known, **found}
@@ -174,18 +163,12 @@ class _ScoresOfHeldBack(Histogram):
         if SHARES not in known:
             return np.zeros(0, np.int64)
         found = density(known, [examples.features[:, :-1], *examples.stages])
-        bins = np.clip(_places(known, found).astype(np.int64), 0, self.bins - 1)
-        return bins // JOINED * JOINED if examples.noised else bins
+        return np.clip(_places(known, found).astype(np.int64), 0, self.bins - 1)
 
     def fold(self, known: Known, sums: Sums) -> Known:
-        counts = sums["counts"]
-        if base.DEVIATION in known:
-            joined = counts[::JOINED]
-            above = np.maximum.accumulate(joined[::-1].cumsum())  # noise makes no share fall
-            counts = np.repeat(np.diff(np.maximum(above, 0.0), prepend=0.0)[::-1], JOINED) / JOINED
-        if SHARES not in known or counts.sum() < 0.5:
+        if SHARES not in known or sums["counts"].sum() < 0.5:
             return known
-        return {**known, FAMILIARITY: counts}
+        return {**known, FAMILIARITY: sums["counts"]}
 
 
 def density(known: Known, features: Sequence[Array]) -> Array:
@@ -205,8 +188,8 @@ def familiarity(known: Known, scores: Array) -> Array | None:
     This is the conformal p-value (m + 1)/(n + 1) of scores (N,), linear within a bin. Beyond the k
     highest scores, of a mean excess e, it is the predictive tail (k + 1)/(n + 1) (1 + x/(k e))^−k
     of an exponential one. So of exchangeable examples about a share t is below t, also with few
-    held back, where scores fall off as exponential ones or faster. Under noise it is m/n. None
-    where there is no histogram.
+    held back, where scores fall off as exponential ones or faster. None where there is no
+    histogram.
     """
     if FAMILIARITY not in known:
         return None
@@ -216,8 +199,6 @@ def familiarity(known: Known, scores: Array) -> Array | None:
     above = np.concatenate([counts[::-1].cumsum()[::-1], [0.0]])
     place = np.clip(_places(known, scores), 0.0, len(counts))
     higher = np.interp(place, edges, above)
-    if base.DEVIATION in known:
-        return np.asarray(higher / total)
     # The place above which there are as many as the tail has, but for no more than half of all.
     tail = min(float(TAIL), total / 2)
     # The excesses are those over the next one, the (k + 1)-th highest.

@@ -23,7 +23,6 @@ from bfl.closing.base import (
     Known,
     Measurement,
     Sizes,
-    Sum,
     Sums,
 )
 from bfl.data.datasets.encoding import LEAST_NOISE
@@ -54,7 +53,6 @@ As in Akaike's criterion. Of a network that is right about a few examples the sh
 """
 
 LEAST_LIKELIHOOD = -30.0  # nats that an example counts with
-NOISED_GAIN = 1.0  # the most nats that an example gains or loses, where noise hides it
 AT_ONCE = 500  # examples whose draws are in memory at once
 DRAWS = 64  # of the logits, in pairs of opposite ones, whose mean a prediction is
 POINTS_OF_NORMAL = ndtri((np.arange(DRAWS) + 0.5) / DRAWS)
@@ -74,9 +72,6 @@ class BayesianHead(Closing):
     under the mean predictions of each, over 64 draws of the logits, and under those of draws of the
     whole network. The server takes the best of all, but for ``SHARPENING``. So the closing never
     raises the negative log-likelihood of held-back examples.
-
-    Under privacy's noise a gain counts with at most 1 nat an example, and a candidate has to gain
-    more than noise alone would; else predictions stay as they are.
 
     Reference: MacKay (1992), "The evidence framework applied to classification networks"; Daxberger
     et al. (2021), "Laplace redux", for last layers.
@@ -110,7 +105,6 @@ class GaussianHead(Closing):
     """
 
     moves_head: ClassVar[bool] = True
-    takes_noise: ClassVar[bool] = False
     tasks: ClassVar[tuple[str, ...]] = ("regression",)
 
     def measurements(self) -> Sequence[Measurement]:
@@ -133,18 +127,12 @@ class _HeadCurvature(Measurement):
     most_exact: int
     inputs: ClassVar[tuple[str, ...]] = (HEAD,)
 
-    def sums(self, sizes: Sizes, longest: float = base.FEATURE_BOUND) -> Mapping[str, Sum]:
-        # An example's part of g is at most √2 ‖φ̃‖ long. diag p − ppᵀ has eigenvalues up to ½ and a
-        # trace up to 1 − 1/C, and the norm of its diagonal, √Σ p²(1 − p)², is at most √(4/27):
-        # p(1 − p)² ≤ 4/27, and the p add up to 1. A triangle is no longer than its matrix.
-        width, classes, with_bias = sizes.features + 1, sizes.classes, math.hypot(longest, 1.0)
-        square, shape = 4.0 / 27.0, (classes, base.packed_size(width))
+    def sums(self, sizes: Sizes) -> Mapping[str, tuple[int, ...]]:
+        width, classes = sizes.features + 1, sizes.classes
+        shape = (classes, base.packed_size(width))
         if width * classes <= self.most_exact:
-            square, shape = (1.0 - 1.0 / classes) / 2.0, (1, base.packed_size(width * classes))
-        return {
-            "gradient": Sum((width, classes), math.sqrt(2.0) * with_bias),
-            "curvature": Sum(shape, math.sqrt(square) * with_bias**2),
-        }
+            shape = (1, base.packed_size(width * classes))
+        return {"gradient": (width, classes), "curvature": shape}
 
     def measure(self, known: Known, examples: Examples) -> Sums:
         phi, labels = examples.features, examples.labels
@@ -160,9 +148,7 @@ class _HeadCurvature(Measurement):
         layers = (known[HEAD], sums["gradient"])
         head, gradient = (each - each.mean(axis=1, keepdims=True) for each in layers)
         classes = head.shape[1]
-        wanted = self.sums(Sizes(len(head) - 1, classes), base.longest_features(known))
-        noise = float(known.get(base.DEVIATION, 0.0)) * wanted["curvature"].longest
-        blocks = repaired(base.unpacked(sums["curvature"]), noise)
+        blocks = base.unpacked(sums["curvature"])
         if len(blocks) > 1:
             blocks = blocks * classes / (classes - 1)
         return {**known, HEAD: head, **along_eigenvectors(blocks, gradient)}
@@ -176,9 +162,9 @@ class _MeanCurvature(Measurement):
 
     inputs: ClassVar[tuple[str, ...]] = (HEAD,)
 
-    def sums(self, sizes: Sizes, longest: float = base.FEATURE_BOUND) -> Mapping[str, Sum]:
+    def sums(self, sizes: Sizes) -> Mapping[str, tuple[int, ...]]:
         width = sizes.features + 1
-        return {"slope": Sum((width,)), "scatter": Sum((base.packed_size(width),))}
+        return {"slope": (width,), "scatter": (base.packed_size(width),)}
 
     def measure(self, known: Known, examples: Examples) -> Sums:
         mean, noise = _outputs(known, examples.features)
@@ -211,18 +197,6 @@ def blocks_of(probability: Array, features: Array) -> Array:
     return np.stack([(features * share[:, None]).T @ features for share in shares.T])
 
 
-def repaired(matrices: Array, deviation: float) -> Array:
-    """Return symmetric matrices (B, S, S) whose eigenvalues are no smaller than noise makes them.
-
-    Noise of a standard deviation s on each entry moves eigenvalues by about 2s√S.
-    """
-    if not deviation:
-        return matrices
-    values, vectors = np.linalg.eigh(matrices)
-    floored = np.maximum(values, 2.0 * deviation * np.sqrt(matrices.shape[-1]))
-    return np.asarray((vectors * floored[:, None, :]) @ vectors.transpose(0, 2, 1))
-
-
 def along_eigenvectors(blocks: Array, gradient: Array) -> Known:
     """Return the eigenvectors and values of a curvature (B, S, S), and a gradient along them."""
     values, vectors = np.linalg.eigh(blocks)
@@ -242,9 +216,8 @@ class _HeldBackGains(Measurement):
     compares_draws: ClassVar[bool] = True
     most_likely: ClassVar[float] = 0.0  # greatest log-likelihood that an example can have
 
-    def sums(self, sizes: Sizes, longest: float = base.FEATURE_BOUND) -> Mapping[str, Sum]:
-        gains = Sum((len(CANDIDATES) + 1,), NOISED_GAIN * math.sqrt(len(CANDIDATES) + 1))
-        return {"examples": Sum(()), "log-likelihood": Sum(()), "gains": gains}
+    def sums(self, sizes: Sizes) -> Mapping[str, tuple[int, ...]]:
+        return {"examples": (), "log-likelihood": (), "gains": (len(CANDIDATES) + 1,)}
 
     def likelihoods(self, known: Known, examples: Examples) -> Iterator[Array]:
         """Yield the log-likelihood of each example (N,) under each candidate."""
@@ -268,21 +241,19 @@ class _HeldBackGains(Measurement):
             points = np.maximum(found[CANDIDATES.index(OWN)], LEAST_LIKELIHOOD)
             own = points if part.own is None else part.own
             gained = np.maximum([*found, own], LEAST_LIKELIHOOD) - points
-            if part.noised:
-                gained = np.clip(gained, -NOISED_GAIN, NOISED_GAIN)
             gains += gained.sum(axis=1)
-            likelihood += 0.0 if part.noised else float(points.sum())
+            likelihood += float(points.sum())
         numbers = {"examples": np.array(float(count)), "log-likelihood": np.array(likelihood)}
         return {**numbers, "gains": gains}
 
-    def find_problem(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
+    def find_problem(self, sums: Sums, examples: int) -> str | None:
         count, likelihood = float(sums["examples"]), float(sums["log-likelihood"])
         if not -base.WHOLE <= count <= examples + base.WHOLE:
             return f"they are of {count:g}"
         likelihoods = likelihood + np.append(sums["gains"], 0.0)
         slack = base.ROUNDED * (examples + abs(likelihood))
         most, least = self.most_likely * count + slack, LEAST_LIKELIHOOD * count - slack
-        if noised or (least <= likelihoods.min() and likelihoods.max() <= most):
+        if least <= likelihoods.min() and likelihoods.max() <= most:
             return None
         return "log-likelihoods above the greatest, or below the least"
 
@@ -291,10 +262,6 @@ class _HeldBackGains(Measurement):
         sharper = [temperature < 1.0 for *_, temperature in CANDIDATES]
         best = int(np.argmax(gains - SHARPENING * np.array([*sharper, False])))
         picked = OWN if count < 1.0 else [*CANDIDATES, None][best]
-        if noise := float(known.get(base.DEVIATION, 0.0)) * NOISED_GAIN * math.sqrt(len(gains)):
-            # The largest of n gains that are nothing but noise is about its deviation √(2 log n).
-            certain = count >= 1.0 and gains[best] > noise * math.sqrt(2.0 * math.log(len(gains)))
-            return last_layer_of(picked if certain else None, known)
         found = last_layer_of(picked, known)
         if count < 1.0:
             return found

@@ -222,22 +222,20 @@ def _of_closings(configuration: Configuration) -> Iterator[str]:
     closing, privacy = f"closing is '{words['closing']}'", configuration.example_privacy
     if len(chain) < len(configuration.closing):
         yield f"{closing}, and 'none' stands alone; allowed: without 'none'"
-    if is_private(configuration.outgoing):
-        yield (
-            f"{closing}, whose sums may hide single examples (example-privacy) and no whole "
-            'client, and outgoing has noise; allowed: closing="none", or outgoing="none"'
-        )
+    for key, private in (
+        ("outgoing", is_private(configuration.outgoing)),
+        ("example-privacy", privacy.private),
+    ):
+        if private:
+            yield (
+                f"{closing}, whose sums have no noise, and {key} is '{words[key]}'; allowed: "
+                f'closing="none", or {key}="none"'
+            )
     for each in (each for each in configuration.closing if keys.task not in each.tasks):
         allowed = [other.name for other in closings.classes() if keys.task in other.tasks]
         yield (
             f"task is '{keys.task}', and closing is '{each.name}', which is for "
             f"{' and '.join(each.tasks)}; allowed: {', '.join(allowed)}"
-        )
-    if privacy.private and not all(each.takes_noise for each in chain):
-        yield (
-            f"{closing}, some of whose sums take no noise, and example-privacy is "
-            f"'{privacy.name}'; allowed: closings of bounded sums, such as "
-            '"bayesian-head+feature-density"'
         )
     if configuration.shared.partial:
         yield (

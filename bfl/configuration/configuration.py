@@ -153,10 +153,10 @@ def says_nothing_measured(configuration: Configuration) -> bool:
     return private or any(part.private for part in configuration.outgoing)
 
 
-def mechanisms(configuration: Configuration, sums: int = 0) -> tuple[Mechanism, ...]:
-    """Return the noised releases of clients, those of whole ones first, and of closings' sums."""
+def mechanisms(configuration: Configuration) -> tuple[Mechanism, ...]:
+    """Return the noised releases of clients, those of whole ones first."""
     of_updates = [part.mechanism() for part in configuration.outgoing]
-    found = (*of_updates, configuration.example_privacy.mechanism(sums))
+    found = (*of_updates, configuration.example_privacy.mechanism())
     return tuple(mechanism for mechanism in found if mechanism)
 
 

@@ -48,9 +48,6 @@ GRID = 2_000
 MULTIPLIERS = (1e-3, 1e6)
 """The bounds of the search for a multiplier of the noise."""
 
-WITHOUT_SUMS = (1.0, 0)
-"""No release of all examples besides those of batches."""
-
 
 def difference(received: Posterior, learned: Posterior) -> Array:
     """Return the difference between two posteriors of one size, float64 (2 D + P,).
@@ -162,12 +159,6 @@ class Mechanism:
                 f"{key} is above 0, the package dp-accounting computes ε of such noise, and it is "
                 f"not installed; install bfl[privacy], or set {key} to 0"
             )
-        if (sums := self.epsilon(0)) > budget:
-            raise ConfigurationError(
-                f"{self.budget_key} is {budget:g}, and a closing's sums alone have ε = {sums:.4g} "
-                f"at δ = {self.delta:g}; allowed: a greater closing-noise-multiplier, or "
-                'closing="none"'
-            )
         releases = self.releases(epochs)
         if (one := self.epsilon(releases)) > budget:
             enough, of_all = (self.multiplier_for(budget, releases * n) for n in (1, rounds))
@@ -240,13 +231,7 @@ def noise_multiplier_for(epsilon: float, releases: int, delta: float) -> float:
 
 
 @lru_cache(maxsize=256)
-def sampled_gaussian_epsilon(
-    multiplier: float,
-    rate: float,
-    steps: int,
-    delta: float,
-    of_all: tuple[float, int] = WITHOUT_SUMS,
-) -> float:
+def sampled_gaussian_epsilon(multiplier: float, rate: float, steps: int, delta: float) -> float:
     """Return an ε for which so many Gaussian releases of random batches are (ε, δ)-private.
 
     Each takes every example with probability q. It is the lower one of two upper bounds: by privacy
@@ -261,15 +246,10 @@ def sampled_gaussian_epsilon(
         rate: q, in (0, 1].
         steps: The number of releases, from 0.
         delta: δ, in (0, 1).
-        of_all: The multiplier and the number of releases besides that take all examples.
     """
     if rate == 1.0 or not steps:
-        other, count = of_all
-        if not count:
-            return gaussian_epsilon(multiplier, steps, delta)
-        # Two kinds of releases are as one.
-        return gaussian_epsilon((steps / multiplier**2 + count / other**2) ** -0.5, 1, delta)
-    event = _event(multiplier, rate, steps, of_all)
+        return gaussian_epsilon(multiplier, steps, delta)
+    event = _event(multiplier, rate, steps)
     bound = float(_renyi_accountant().compose(event).get_epsilon(delta))
     if not bound:
         return 0.0
@@ -284,27 +264,21 @@ def sampled_gaussian_epsilon(
 
 
 @lru_cache(maxsize=256)
-def sampled_noise_multiplier_for(
-    epsilon: float,
-    rate: float,
-    steps: int,
-    delta: float,
-    of_all: tuple[float, int] = WITHOUT_SUMS,
-) -> float:
+def sampled_noise_multiplier_for(epsilon: float, rate: float, steps: int, delta: float) -> float:
     """Return a multiplier z with which ``sampled_gaussian_epsilon`` is at most ε.
 
     By Rényi divergences alone, so that it may be some percent more than needed.
 
     Args:
-        epsilon: Above 0, and above that of the releases ``of_all`` alone.
+        epsilon: Above 0.
         steps: From 1; for the rest see ``sampled_gaussian_epsilon``.
     """
-    if rate == 1.0 and not of_all[1]:
+    if rate == 1.0:
         return noise_multiplier_for(epsilon, steps, delta)
     return float(
         _accounting().calibrate_dp_mechanism(
             _renyi_accountant,
-            lambda multiplier: _event(multiplier, rate, steps, of_all),
+            lambda multiplier: _event(multiplier, rate, steps),
             epsilon,
             delta,
             _accounting().ExplicitBracketInterval(*MULTIPLIERS),
@@ -319,12 +293,7 @@ def _renyi_accountant() -> Any:
     return _accounting().rdp.RdpAccountant(ORDERS, neighboring_relation=neighbours)
 
 
-def _event(multiplier: float, rate: float, steps: int, of_all: tuple[float, int]) -> Any:
+def _event(multiplier: float, rate: float, steps: int) -> Any:
     accounting = _accounting()
     step = accounting.PoissonSampledDpEvent(rate, accounting.GaussianDpEvent(multiplier))
-    batches = accounting.SelfComposedDpEvent(step, steps)
-    other, count = of_all
-    if not count:
-        return batches
-    sums = accounting.SelfComposedDpEvent(accounting.GaussianDpEvent(other), count)
-    return accounting.ComposedDpEvent([batches, sums])
+    return accounting.SelfComposedDpEvent(step, steps)

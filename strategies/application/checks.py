@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bfl.closing.base import schedule
 from bfl.configuration import Configuration
 from bfl.configuration.configuration import mechanisms, says_nothing_measured
 from bfl.data.datasets import Dataset, cached_dataset, said_of
@@ -74,7 +73,7 @@ def check_privacy(configuration: Configuration) -> None:
     keys = configuration.keys
     # The epochs of a round's clients are drawn where they differ; the account has each.
     epochs = max(1, round(configuration.workload.expected_epochs(keys.local_epochs)))
-    for mechanism in mechanisms(configuration, len(schedule(configuration.closing))):
+    for mechanism in mechanisms(configuration):
         mechanism.check_budget(epochs, keys.rounds)
 
 

@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 
 from bfl.aggregation import precision_spread
-from bfl.closing.base import Known, schedule
+from bfl.closing.base import Known
 from bfl.configuration import Configuration
 from bfl.engine.processes import resident_memory
 from bfl.engine.run import run_of
@@ -88,8 +88,7 @@ class FederationRun(RunSupport):
             self.state = state = ServerState.from_arrays(
                 checkpoint.server_round, checkpoint.posterior, checkpoint.state
             )
-        closing_rounds = len(schedule(self.configuration.closing))
-        self.privacy = self.account(state.server_round, closing_rounds=closing_rounds)
+        self.privacy = self.account(state.server_round)
         classes = self.data.dataset.num_classes
         strategy = make_strategy(self.configuration, classes, self.data.train, self)
         over = not self.begin(state.server_round + 1)
@@ -213,30 +212,11 @@ class FederationRun(RunSupport):
             self.results.append_warning(f"round {server_round - 1}: {reason}")
         return False
 
-    def account(
-        self, finished: int, *, release: str = "", closing_rounds: int = 0
-    ) -> privacy.PrivacyAccount | None:
-        """Return the account of the rounds so far, where the run has noise.
-
-        Args:
-            release: The word for a round of a closing's sums that is about to begin.
-            closing_rounds: How many rounds a closing that is to come may have.
-        """
+    def account(self, finished: int) -> privacy.PrivacyAccount | None:
+        """Return the account of the rounds so far, where the run has noise."""
         path, anew = self.results.path, self.federation.noise_anew
-        begun = [*privacy.read_begun_sums(path), *filter(None, [release])]
-        sums = privacy.count_sums_room(begun) + closing_rounds
         size = self.federation.size
-        return privacy.privacy_account(
-            self.configuration, size, path, finished, anew=anew, sums=sums
-        )
-
-    def begin_sums(self, release: str) -> None:
-        """Count a round of a closing's sums before anybody is asked; see ``PrivacyAccount``."""
-        if self.configuration.example_privacy.sums_noise is None:
-            return
-        if following := self.account(len(self.results.rounds()), release=release):
-            anew = self.federation.noise_anew
-            following.begin_sums(self.results.path, release, anew=anew)
+        return privacy.privacy_account(self.configuration, size, path, finished, anew=anew)
 
     def warn(self, text: str) -> None:
         """Show what has gone wrong with clients, and write it into the run's folder."""
@@ -273,7 +253,6 @@ def make_strategy(
     keys, method = configuration.keys, Method.of(configuration)
     run = run or RunSupport()
     run.predictive, run.closing = method.predictive, method.closing
-    run.sums_noise = method.sums_noise
     given: dict[str, Any] = {
         part.name: getattr(method, part.name, None) for part in fields(GivenParts)
     }

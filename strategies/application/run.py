@@ -8,6 +8,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from bfl.configuration import Configuration, resolve
+from bfl.configuration.configuration import says_nothing_measured
 from bfl.data.datasets import cached_dataset
 from bfl.data.datasets.reading import SUMMED
 from bfl.deployment.client_list import client_name
@@ -137,8 +138,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
             engine.advise(advice)
             evaluation.write_network(folder, configuration, divided.dataset)
             folder.write_json(files.PARTITION, described)
-            noised = configuration.example_privacy.sums_noise is not None
-            for text in () if noised or is_private(configuration.outgoing) else warnings:
+            for text in () if says_nothing_measured(configuration) else warnings:
                 folder.append_warning(text)
             run = FederationRun(
                 configuration=configuration,

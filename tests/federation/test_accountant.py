@@ -97,20 +97,6 @@ def test_secret_batches_amplify_as_published(sigma: float, rate: float, steps: i
     assert sampled_gaussian_epsilon(again, rate, steps, 1e-5) <= found
 
 
-@pytest.mark.parametrize(("rate", "steps"), [(0.1, 40), (1.0, 3), (0.1, 0)])
-def test_releases_of_all_examples_compose_with_those_of_batches(rate: float, steps: int) -> None:
-    """Between the greater of both and what basic composition gives at half of δ each."""
-    found = sampled_gaussian_epsilon(1.5, rate, steps, 1e-5, (6.0, 4))
-    alone = gaussian_epsilon(3.0, 1, 1e-5), sampled_gaussian_epsilon(1.5, rate, steps, 1e-5)
-    halves = gaussian_epsilon(3.0, 1, 5e-6) + sampled_gaussian_epsilon(1.5, rate, steps, 5e-6)
-    assert max(alone) <= found <= halves
-    if not steps:
-        assert found == pytest.approx(alone[0])
-        return
-    z = sampled_noise_multiplier_for(found, rate, steps, 1e-5, (6.0, 4))
-    assert 1.5 * (1 - 1e-6) <= z <= 1.5 * 1.1
-
-
 def test_batches_of_all_examples_amplify_nothing() -> None:
     assert sampled_gaussian_epsilon(2.0, 1.0, 30, 1e-5) == gaussian_epsilon(2.0, 30, 1e-5)
     assert sampled_noise_multiplier_for(3.0, 1.0, 30, 1e-5) == noise_multiplier_for(3.0, 30, 1e-5)

@@ -12,7 +12,6 @@ from small_federation import arguments, make_app, make_grid, shifted
 import strategies
 from bfl import randomness
 from bfl.aggregation.pooling import pool, pooling_rules
-from bfl.aggregation.server import ServerRound
 from bfl.aggregation.weightings import weightings
 from bfl.configuration import resolve
 from bfl.engine.serial import SerialGrid
@@ -77,7 +76,7 @@ def test_every_rule_has_a_strategy_that_pools_with_it(rule: Any, weighting: str)
     expected = pool(
         rule(),
         clients,
-        scheme.weigh(clients, [10, 20, 30, 40], start(), ServerRound(server, 1), reports),
+        scheme.weigh(clients, [10, 20, 30, 40], start(), server, reports),
         previous=start(),
         generators=[randomness.generator(5, "pooling", 1, i) for i in range(4)],
     )

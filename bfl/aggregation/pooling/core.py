@@ -8,12 +8,9 @@ bit of the result.
 from __future__ import annotations
 
 import math
-import traceback
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import repeat
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +29,7 @@ from bfl.aggregation.pooling.base import (
     PoolingRule,
     Totals,
 )
-from bfl.errors import BflError, PosteriorError
+from bfl.errors import PosteriorError
 from bfl.posteriors.posterior import Posterior, Vector
 
 BLOCK = 131072
@@ -160,8 +157,7 @@ class Sums:
             mean, variance = (
                 v[part].astype(np.float64) for v in (posterior.mean, posterior.variance)
             )
-            with _errors_of(rule, "encode a client"):
-                encoded = rule.encode(mean, variance, weight, block)
+            encoded = rule.encode(mean, variance, weight, block)
             _check_arrays(rule, "statistics", encoded, rule.statistics, mean.size)
             for total, statistic in zip(self.statistics, encoded, strict=True):
                 total[part] += statistic
@@ -188,8 +184,7 @@ class Sums:
         marked = dict.fromkeys((*rule.fractions, CLIPPED_FRACTION), 0)
         for part in self.parts:
             block = replace(self._block(part), damping=step.get(DAMPING, 1.0))
-            with _errors_of(rule, "decode the sums"):
-                decoded = rule.decode(self._sums(part), self.totals, block)
+            decoded = rule.decode(self._sums(part), self.totals, block)
             _check_decoded(rule, decoded, part)
             inside = np.clip(decoded.mean, -most, most)
             positive = np.clip(decoded.variance, smallest, largest)
@@ -262,14 +257,8 @@ def _check_decoded(rule: PoolingRule, decoded: Any, part: slice) -> None:
             f"strategy {rule.name} decodes as {type(decoded).__name__}; expected Decoded(mean, "
             "variance)"
         )
-    size, marks = part.stop - part.start, [*decoded.marks.values()]
+    size = part.stop - part.start
     _check_arrays(rule, "means and variances", (decoded.mean, decoded.variance), 2, size)
-    _check_arrays(rule, "marks", marks, len(marks), size, kinds="b")
-    if unknown := decoded.marks.keys() - set(rule.fractions):
-        raise PosteriorError(
-            f"strategy {rule.name} marks parameters as '{unknown.pop()}'; its fractions are "
-            f"{', '.join(rule.fractions) or 'none'}"
-        )
     sound = (decoded.variance > 0) & (decoded.variance < math.inf)
     for what, good in (
         ("means that are not finite", np.isfinite(decoded.mean)),
@@ -282,34 +271,16 @@ def _check_decoded(rule: PoolingRule, decoded: Any, part: slice) -> None:
             )
 
 
-def _check_arrays(
-    rule: PoolingRule, what: str, arrays: Any, count: int, size: int, kinds: str = "fiu"
-) -> None:
+def _check_arrays(rule: PoolingRule, what: str, arrays: Any, count: int, size: int) -> None:
     """Refuse anything but so many arrays (size,): a sum would broadcast it, or take a mask as 1."""
     given = [np.asarray(array) for array in arrays] if isinstance(arrays, tuple | list) else []
-    if len(given) == count and all(a.shape == (size,) and a.dtype.kind in kinds for a in given):
+    if len(given) == count and all(a.shape == (size,) and a.dtype.kind in "fiu" for a in given):
         return
     found = ", ".join(f"{array.shape} of type {array.dtype}" for array in given)
-    numbers = "masks" if kinds == "b" else "arrays of real numbers"
     raise PosteriorError(
         f"strategy {rule.name} gives {len(given)} {what}: {found or type(arrays).__name__}; "
-        f"expected {count} {numbers} of shape ({size},)"
+        f"expected {count} arrays of real numbers of shape ({size},)"
     )
-
-
-@contextmanager
-def _errors_of(rule: PoolingRule, what: str) -> Iterator[None]:
-    """Raise what a rule's own code raises as a PosteriorError that names the rule and the line."""
-    try:
-        yield
-    except BflError:
-        raise
-    except Exception as error:
-        *_, last = traceback.extract_tb(error.__traceback__)
-        where = f"{Path(last.filename).name}, line {last.lineno}"
-        raise PosteriorError(
-            f"strategy {rule.name} cannot {what}: {type(error).__name__}: {error} ({where})"
-        ) from error
 
 
 def _epsilon(posterior: Posterior) -> float:

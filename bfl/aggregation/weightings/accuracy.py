@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bfl.aggregation.server import ServerRound, labelled_images
+from bfl.aggregation.server import Server, labelled_images
 from bfl.aggregation.weightings.base import Array, ServerWeighting, weightings
 from bfl.posteriors.posterior import Posterior
 
@@ -25,12 +25,12 @@ class Accuracy(ServerWeighting):
     that the weight is the accuracy itself, and that a Bayesian model predicts with its mean.
     """
 
-    def gamma_on_server(self, posteriors: Sequence[Posterior], server: ServerRound) -> Array:
+    def gamma_on_server(self, posteriors: Sequence[Posterior], server: Server) -> Array:
         """Return the accuracies (K,), or ones if all are 0."""
-        _, labels = labelled_images(server.server.data)
+        _, labels = labelled_images(server.data)
         accuracies = np.zeros(len(posteriors))
         for k, posterior in enumerate(posteriors):
-            logits = server.server.logits_at_mean(posterior)
+            logits = server.logits_at_mean(posterior)
             usable = np.isfinite(logits).all(axis=1)
             accuracies[k] = np.mean(usable & (np.argmax(logits, axis=1) == labels))
         return accuracies if accuracies.any() else np.ones(len(posteriors))

@@ -15,7 +15,7 @@ from bfl.posteriors.posterior import Posterior
 from bfl.registry import Component, Registry
 
 if TYPE_CHECKING:
-    from bfl.aggregation.server import ServerRound
+    from bfl.aggregation.server import Server
     from bfl.data.datasets.server_data import ServerData
 
 Array = npt.NDArray[np.float64]
@@ -56,7 +56,7 @@ class Weighting(Component, UsesServer, ABC):
         posteriors: Posteriors,
         num_examples: Sequence[int],
         previous: Posterior | None = None,
-        server: ServerRound | None = None,
+        server: Server | None = None,
         reports: Reports = (),
     ) -> Array:
         """Return the clients' weights (K,), not negative, with sum 1.
@@ -64,7 +64,7 @@ class Weighting(Component, UsesServer, ABC):
         Args:
             num_examples: The K clients' numbers of training examples.
             previous: The previous global posterior.
-            server: The server in this round, for a scheme that ``needs_server``.
+            server: The server, for a scheme that ``needs_server``.
             reports: What each client has measured, for a scheme that ``reads`` some of it.
 
         Raises:
@@ -184,7 +184,7 @@ class ServerWeighting(Weighting):
     needs_server: ClassVar[bool] = True
 
     @abstractmethod
-    def gamma_on_server(self, posteriors: Posteriors, server: ServerRound) -> Array:
+    def gamma_on_server(self, posteriors: Posteriors, server: Server) -> Array:
         """Return the weights (K,) in any scale of checked posteriors, by labelled images."""
 
     def has(self) -> frozenset[str]:

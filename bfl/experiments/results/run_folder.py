@@ -1,9 +1,9 @@
 """The folder of one run: reading and writing of its files, which ``docs/running.md`` lists.
 
 Besides these there are ``run-key``, ``run.lock``, ``checkpoints/`` with the last two states, and
-``rounds-begun`` and ``sums-begun``, the private releases that have begun. Each file except
-``rounds.jsonl`` is written to a temporary file beside it and then renamed, so no reader sees half a
-file. Only their owner may read them.
+``rounds-begun``, the private releases that have begun. Each file except ``rounds.jsonl`` is written
+to a temporary file beside it and then renamed, so no reader sees half a file. Only their owner may
+read them.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ def with_closing(
     if others := [part for part in network if not type(part).__module__.startswith("bfl.")]:
         problem = f"'{others[0].name}' is a plugin, whose network may not end with a dense layer"
     if configuration.example_privacy.private:
-        problem = "its sums would cost ε (example-privacy)"
+        problem = "its sums have no noise (example-privacy)"
     try:
         resolve(app.run_config(closed), check_data=False)
     except ConfigurationError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,17 +23,6 @@ from bfl.registry import Component, Registry
 INSIDE = 1.0 - 2.0**-40
 """Factor that keeps rounding from leading out of the bound, in float64."""
 
-CLOSING_FEATURE_NORM = 10.0
-"""Longest features B of an example in a closing's sums with noise, and in predictions by them."""
-
-
-@dataclass(frozen=True)
-class SumsNoise:
-    """Noise on the sums of a client's examples that a closing round asks for."""
-
-    multiplier: float  # standard deviation z in units of what one example adds to all together
-    longest: float  # features of an example, which longer ones are shortened to
-
 
 class ExamplePrivacy(Component):
     """Protection of single examples in a client's local training."""
@@ -49,13 +37,8 @@ class ExamplePrivacy(Component):
         """True if no number that a client has measured may leave it besides its update."""
         return False
 
-    @property
-    def sums_noise(self) -> SumsNoise | None:
-        """The noise on a closing round's sums; None: there is none."""
-        return None
-
-    def mechanism(self, sums: int = 0) -> Mechanism | None:
-        """Return what an account uses, with room for so many closings' sums; None: no ε."""
+    def mechanism(self) -> Mechanism | None:
+        """Return what an account uses; None: no ε."""
         return None
 
 
@@ -88,10 +71,6 @@ class PrivateGradients(ExamplePrivacy, ABC):
     """δ of the ε of examples that each round's record has"""
     example_epsilon_budget: float = Field(NO_BUDGET, gt=0.0, le=NO_BUDGET)
     """the run ends before a round that would lead to a greater ε of examples"""
-
-    closing_noise_multiplier: float = Field(10.0, gt=0.0, le=1e6)
-    """standard deviation z of the noise on each round of a closing's sums, in units of what one
-    example adds"""
 
     @property
     def active(self) -> bool:
@@ -153,18 +132,11 @@ class PrivateGradients(ExamplePrivacy, ABC):
         """Return how many steps so many epochs have."""
         return epochs * max(1, round(1.0 / self.example_sampling_rate))
 
-    @property
-    def sums_noise(self) -> SumsNoise | None:
-        """The noise on a closing round's sums; None without noise on gradients."""
-        noise = SumsNoise(self.closing_noise_multiplier, CLOSING_FEATURE_NORM)
-        return noise if self.private else None
-
-    def mechanism(self, sums: int = 0) -> Mechanism | None:
+    def mechanism(self) -> Mechanism | None:
         """Return what an account computes with: each step is a release; None without noise."""
         if not self.private:
             return None
         rate, delta = self.example_sampling_rate, self.example_delta
-        of_sums = (self.closing_noise_multiplier, sums)
         return Mechanism(
             metric=EXAMPLE_EPSILON,
             multiplier_key="example-noise-multiplier",
@@ -174,10 +146,10 @@ class PrivateGradients(ExamplePrivacy, ABC):
             delta=delta,
             releases=self.steps,
             epsilon=lambda releases: sampled_gaussian_epsilon(
-                self.example_noise_multiplier, rate, releases, delta, of_sums
+                self.example_noise_multiplier, rate, releases, delta
             ),
             multiplier_for=lambda epsilon, releases: sampled_noise_multiplier_for(
-                epsilon, rate, releases, delta, of_sums
+                epsilon, rate, releases, delta
             ),
         )
 

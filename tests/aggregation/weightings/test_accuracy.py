@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from numpy_server import NumpyServer
 
-from bfl.aggregation.server import ServerRound
 from bfl.aggregation.weightings import weightings
 from bfl.configuration import resolve
 from bfl.data.datasets.server_data import ServerData
@@ -51,7 +50,7 @@ def weigh(clients: list[Posterior], server: Any = None) -> Any:
     """Return the clients' weights in round 3, of sizes that are to play no part."""
     scheme = weightings.create("accuracy")
     sizes = [10**k for k in range(len(clients))]
-    return scheme.weigh(clients, sizes, None, ServerRound(server or FourImages(), 3))
+    return scheme.weigh(clients, sizes, None, server or FourImages())
 
 
 @pytest.mark.parametrize("gaussian", [True, False], ids=["gaussians", "points"])

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy_server import NumpyServer
 
-from bfl.aggregation.server import ServerRound
 from bfl.aggregation.weightings import Weighting, weightings
 from bfl.errors import PosteriorError
 from bfl.posteriors import Posterior
@@ -35,7 +34,7 @@ def weigh(
     """Return the weights, with a server and reports for a scheme that needs them."""
     server = NumpyServer(posteriors[0].size + posteriors[0].point.size)
     reports = [dict.fromkeys(scheme.reads, float(np.abs(p.mean).sum())) for p in posteriors]
-    return scheme.weigh(posteriors, examples, previous, ServerRound(server, 1), reports)
+    return scheme.weigh(posteriors, examples, previous, server, reports)
 
 
 def kl(q: Posterior, p: Posterior) -> float:

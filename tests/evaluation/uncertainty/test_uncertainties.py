@@ -1,16 +1,12 @@
 """The contract of every registered uncertainty, then each against its formula."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from scipy.special import softmax
 from scipy.stats import entropy as scipy_entropy
 
-from bfl.errors import ConfigurationError
-from bfl.evaluation.metrics import metrics
 from bfl.evaluation.prediction import PredictionStatistics
-from bfl.evaluation.uncertainty import check_measures, uncertainties
+from bfl.evaluation.uncertainty import uncertainties
 
 SAMPLES = softmax(np.random.default_rng(0).normal(size=(8, 40, 5)) * 3.0, axis=2)
 # The ends of the scale: certain and right at one, uniform, and certain samples that contradict.
@@ -122,20 +118,3 @@ def test_mutual_information_of_nearly_identical_samples_is_not_negative():
 @pytest.mark.parametrize("count", [1, 3, 10, 16])
 def test_model_uncertainty_of_identical_samples_is_exactly_zero(name, count):
     assert (measure(name, [SAMPLES[0]] * count) == 0.0).all()
-
-
-@pytest.mark.parametrize("registry", [metrics, uncertainties], ids=lambda registry: registry.kind)
-def test_a_measure_that_raises_is_refused_by_name(registry: Any) -> None:
-    class Broken(registry.get(registry.names()[0])):  # type: ignore[misc]
-        def compute(self, *_: Any) -> float:
-            raise KeyError("no such thing")
-
-        measure = compute
-
-    check_measures(3)
-    registry.register("broken")(Broken)
-    try:
-        with pytest.raises(ConfigurationError, match=r"'broken' of .*no such thing"):
-            check_measures(3)
-    finally:
-        registry.withdraw(lambda component: component is Broken)
