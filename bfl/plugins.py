@@ -110,41 +110,26 @@ def _load(word: str, node_folder: str | None) -> Plugin:
     else:
         plugin = Plugin(word, word)
         if node_folder is not None and plugin not in installed_plugins():
-            raise public(
-                ConfigurationError(
-                    f"plugins: the run names the module '{word}', which this node does not import "
-                    "for it; allowed: one that an installed distribution declares under the entry "
-                    f"points {GROUP}, or a file in plugins-dir of the node's configuration"
-                )
-            )
+            raise _refused_on_node(f"the module '{word}', which no distribution there declares")
     if plugin.module in _loaded or plugin in installed_plugins():
         return plugin
     for former in [each for each in _loaded.values() if each.place == plugin.place]:
         _unload(former)  # the file has been changed since
     try:
-        _import(plugin)
+        if plugin.place == plugin.module:
+            importlib.import_module(plugin.module)
+        else:
+            spec: Any = importlib.util.spec_from_file_location(plugin.module, plugin.place)
+            sys.modules[plugin.module] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(sys.modules[plugin.module])
     except Exception as error:
         _unload(plugin)
-        reason = str(error)
-        for known in (plugin, *_loaded.values()):
-            reason = reason.replace(known.module, known.place)
-        if not isinstance(error, ConfigurationError):
-            reason = f"{type(error).__name__}: {reason}"
-            if plugin.place == plugin.module:
-                reason += "; allowed: a module that can be imported, or a file that ends in .py"
-        raise ConfigurationError(f"plugins: {plugin.place} cannot be loaded: {reason}") from error
+        raise ConfigurationError(
+            f"plugins: {plugin.place} cannot be loaded: {type(error).__name__}: {error}; allowed: "
+            "a module that can be imported, or a file that ends in .py"
+        ) from error
     _loaded[plugin.module] = plugin
     return plugin
-
-
-def _import(plugin: Plugin) -> None:
-    if plugin.place == plugin.module:
-        importlib.import_module(plugin.module)
-        return
-    spec: Any = importlib.util.spec_from_file_location(plugin.module, plugin.place)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[plugin.module] = module
-    spec.loader.exec_module(module)
 
 
 def _file(word: str, node_folder: str | None) -> Path:
@@ -155,16 +140,16 @@ def _file(word: str, node_folder: str | None) -> Path:
     if node_folder != "" and path.is_file():
         return path
     if node_folder is not None:
-        raise public(
-            ConfigurationError(
-                f"plugins: the run names {path.name}, and this node has no file of that name; "
-                "allowed: one in plugins-dir of the node's configuration"
-            )
-        )
+        raise _refused_on_node(f"{path.name}, and this node has no file of that name")
     raise ConfigurationError(
         f"plugins: there is no file {path}{near_path(path, path.parent.glob('*.py'))}; allowed: a "
         "file, or the name of a module"
     )
+
+
+def _refused_on_node(named: str) -> ConfigurationError:
+    problem = f"plugins: the run names {named}; allowed: a file in plugins-dir of the node's"
+    return public(ConfigurationError(f"{problem} configuration, or entry points {GROUP}"))
 
 
 def _unload(plugin: Plugin) -> None:

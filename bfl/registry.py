@@ -141,11 +141,8 @@ class Registry(Generic[C]):
         if found := self._by_spelling.get(_normalized(spelling)):
             return found
         listed = f"bfl list {self.kind}"
-        message = unknown_name(self.kind, spelling, self._by_spelling, listed=listed)
-        for each in self.classes():
-            if each.behind_colon and ":" not in spelling:
-                message += f"; as {each.behind_colon}: '{each.name}:{spelling}'"
-        raise ConfigurationError(message)
+        problem = unknown_name(self.kind, spelling, self._by_spelling, listed=listed)
+        raise ConfigurationError(problem)
 
     def create(self, spelling: str, settings: Mapping[str, Any] | None = None) -> C:
         """Return a component with those of some configuration keys that it declares.
@@ -173,7 +170,8 @@ class Registry(Generic[C]):
     def classes(self) -> tuple[type[C], ...]:
         """Return the registered classes, sorted by name."""
         self._discover()
-        return tuple(sorted(self.registered(), key=lambda component: component.name))
+        found = dict.fromkeys(self._by_spelling.values())
+        return tuple(sorted(found, key=lambda component: component.name))
 
     def names(self) -> tuple[str, ...]:
         """Return the registered names, sorted."""
@@ -184,14 +182,9 @@ class Registry(Generic[C]):
         self._discover()
         return tuple(sorted(self._by_spelling))
 
-    def registered(self) -> tuple[type[C], ...]:
-        """Return the classes registered so far; nothing is imported to find more."""
-        return tuple(dict.fromkeys(self._by_spelling.values()))
-
     def withdraw(self, which: Callable[[type[C]], bool]) -> None:
         """Take out the components of which a function is true."""
-        kept = {s: each for s, each in self._by_spelling.items() if not which(each)}
-        self._by_spelling = kept
+        self._by_spelling = {s: c for s, c in self._by_spelling.items() if not which(c)}
 
     def _discover(self) -> None:
         """Import the modules of the package, and what installed distributions register."""

@@ -48,7 +48,7 @@ def test_what_is_registered_twice_is_refused_and_what_is_withdrawn_is_not() -> N
     with pytest.raises(ValueError, match="registered twice"):
         registry.register("other", aliases=("MYALIAS",))(type("B", (Shape,), {}))
     registry.withdraw(lambda component: component is cls)
-    assert registry.registered() == ()
+    assert registry.classes() == ()
     assert "myalias" not in registry
     registry.register("my-rule")(type("B", (Shape,), {}))
 

@@ -12,8 +12,7 @@ from rich.table import Table
 
 from bfl.commands.terminal import as_markdown, console
 from bfl.configuration.component_slots import REGISTRIES
-from bfl.configuration.messages import unknown_key
-from bfl.configuration.settings import Setting, settings, settings_of, unset_values
+from bfl.configuration.settings import Setting, settings, settings_of, unknown_key, unset_values
 from bfl.data.datasets import dataset_sources
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.registry import Registry

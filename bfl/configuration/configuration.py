@@ -14,7 +14,7 @@ import pydantic
 from bfl import plugins
 from bfl.aggregation.server import UsesServer
 from bfl.closing.base import HELD_BACK_SHARE
-from bfl.configuration import compatibility, messages, settings
+from bfl.configuration import compatibility, settings
 from bfl.configuration.component_slots import (
     EVALUATION,
     OF_EVERY_RUN,
@@ -206,14 +206,14 @@ def resolve(
     # Which keys there are, and what the strategy says of them.
     known = settings.default_values()
     unknown = [key for key in given if key not in known]
-    problems = [messages.unknown_key(key, known) for key in unknown]
+    problems = [settings.unknown_key(key, known) for key in unknown]
     strategy = settings.NO_STRATEGY
     word = given.get("strategy", settings.default_strategy(given))
     if isinstance(word, str):
         with _collect(problems):
             strategy = settings.named_strategy(word)
     problems += [
-        f"strategy '{word}' sets a key that is none: {messages.unknown_key(key, known)}"
+        f"strategy '{word}' sets a key that is none: {settings.unknown_key(key, known)}"
         for key in strategy.values
         if key not in known
     ]
@@ -335,6 +335,6 @@ def _collect(problems: list[str]) -> Iterator[None]:
     try:
         yield
     except pydantic.ValidationError as error:
-        problems += messages.refused_values(error)
+        problems += settings.refused_values(error)
     except ConfigurationError as error:
         problems.append(str(error))

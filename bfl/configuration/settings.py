@@ -1,19 +1,20 @@
-"""All keys that there are, with what their declarations say, and what it is to give none."""
+"""All keys that there are, what it is to give none, and key=value pairs and refusals of values."""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import pydantic
 import tomli_w
 from pydantic.fields import FieldInfo
 
 from bfl.aggregation.pooling import pooling_rules
 from bfl.configuration.component_slots import REGISTRIES, SLOTS
 from bfl.configuration.keys import Keys
-from bfl.errors import ConfigurationError, unknown_name
+from bfl.errors import ConfigurationError, nearest, unknown_name
 from bfl.presets import presets
 from bfl.registry import Component, kebab
 from bfl.texts import from_toml
@@ -31,6 +32,16 @@ ServerApp sees it: any other value would look as if somebody had given it.
 NOT_GIVEN = "(not given)"
 """The same for a key whose default is the empty string, which a person may give."""
 
+
+_WRONG_TYPE = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": 'a string in "quotes"',
+    "finite_number": "a finite number",
+    "extra_forbidden": "no key of this name",
+}
+_LIMITS = (("ge", "at least"), ("gt", "greater than"), ("le", "at most"), ("lt", "less than"))
 
 _PAIR = re.compile(r"""([\w.-]+)\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^\s"']+)""")
 
@@ -203,3 +214,28 @@ def parse_pairs(text: str) -> dict[str, Value]:
             raise ConfigurationError(f"run configuration: {key} is given twice")
         values[key] = parsed
     return values
+
+
+def unknown_key(key: str, allowed: Iterable[str]) -> str:
+    """Return the message for a key that nothing declares."""
+    guess = nearest(key, allowed)
+    hint = f"; did you mean '{guess}'?" if guess else "; `bfl keys` lists all of them"
+    return f"unknown key '{key}'{hint}"
+
+
+def refused_values(error: pydantic.ValidationError) -> list[str]:
+    """Return one line per refused value: key, value, and what is allowed."""
+    lines = []
+    for row in error.errors():
+        # A default that is refused has the attribute's name.
+        key = ".".join(kebab(str(part)) for part in row["loc"]) or "configuration"
+        kind, context = row["type"], row.get("ctx", {})
+        limits = [f"{words} {context[name]}" for name, words in _LIMITS if name in context]
+        allowed = _WRONG_TYPE.get(kind) or " and ".join(limits) or row["msg"]
+        if kind in ("literal_error", "value_error"):
+            allowed = str(context["expected" if kind == "literal_error" else "error"])
+        missing = kind == "missing"
+        lines.append(
+            f"{key} is missing" if missing else f"{key} is {row['input']!r}; allowed: {allowed}"
+        )
+    return lines

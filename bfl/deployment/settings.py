@@ -10,7 +10,7 @@ import pydantic
 import tomli_w
 from pydantic import AfterValidator, Field
 
-from bfl.configuration.messages import refused_values
+from bfl.configuration.settings import refused_values
 from bfl.configuration.sources import read_toml
 from bfl.deployment.authority import LOOPBACK, general_name
 from bfl.errors import ConfigurationError, unknown_name

@@ -168,8 +168,7 @@ def _merge(
         for name, column in own.items()
     ]
     if dataset.target:
-        target = replace(dataset.target, lowest=None, highest=None)
-        return list(dataset.class_names), (*reference, target)
+        return list(dataset.class_names), (*reference, dataset.target)
     names = {*dataset.class_names, *(name for t in tables.values() for name in t.class_names)}
     whole = all(name.removeprefix("-").isdecimal() for name in names)
     return sorted(names, key=lambda name: (int(name) if whole else 0, name)), tuple(reference)

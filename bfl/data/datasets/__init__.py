@@ -44,16 +44,15 @@ def load_dataset(dataset: str, data_dir: str | Path = "", reading: Reading = AS_
     """Return the data set that a word of the configuration picks, in the run's shape."""
     source, location = source_and_location(dataset)
     source.check_location(location, _folder(data_dir))
-    if reading.task not in source.tasks:
-        able = ", ".join(c.name for c in dataset_sources.classes() if reading.task in c.tasks)
-        raise ConfigurationError(
-            f"task is '{reading.task}' and dataset is '{dataset}'; allowed: {able}"
-        )
-    if reading.pixel_range and not source.takes_pixel_range:
-        able = ", ".join(c.name for c in dataset_sources.classes() if c.takes_pixel_range)
-        raise ConfigurationError(
-            f"{PIXEL_RANGE} is '{reading.pixel_range}' and dataset is '{dataset}'; allowed: {able}"
-        )
+    for key, value, takes in (
+        ("task", reading.task, reading.task in source.tasks),
+        (PIXEL_RANGE, reading.pixel_range, source.takes_pixel_range or not reading.pixel_range),
+    ):
+        if not takes:
+            able = "table" if key == "task" else "npz"
+            raise ConfigurationError(
+                f"{key} is '{value}' and dataset is '{dataset}'; allowed: {able}"
+            )
     loaded = source.load(location, _folder(data_dir), reading)
     loaded.check()
     if reading.test_sites and not loaded.split_here:

@@ -164,7 +164,6 @@ class Column:
 
     Attributes:
         categories: In the order of their inputs; empty: the column holds numbers.
-        lowest: Least number; None: not known, or it has categories.
         frequent: The category that a missing value counts as.
         missing: ``refuse``; ``mean``, as which, or as the most frequent category, missing values
             count; or ``indicator``, an input more besides, 1 where the value is missing.
@@ -174,8 +173,6 @@ class Column:
     categories: tuple[str, ...] = ()
     mean: pydantic.FiniteFloat = 0.0
     deviation: Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)] = 1.0
-    lowest: float | None = None
-    highest: float | None = None
     frequent: str = ""
     missing: Annotated[str, pydantic.Field(pattern=f"^({REFUSE}|{MEAN}|{INDICATOR})$")] = REFUSE
 
@@ -204,28 +201,17 @@ class Column:
 
     def warnings(self, values: Series[Any], where: str) -> list[str]:
         """Return for each of N values how it is unlike the training rows; or ""."""
-        no_value = f"{self.name} has no value"
         if self.categories:
-            return [
-                no_value
-                if kind is None
-                else ""
-                if kind in self.categories
-                else f"{self.name} '{printable(str(kind))}' is unseen"
-                for kind in normalize_texts(values)
-            ]
-        low, high, what = self.lowest, self.highest, "the training range"
-        if low is None or high is None:
-            low, high = (self.mean + sign * FAR * self.deviation for sign in (-1, 1))
-            what = f"{FAR:g} deviations from the mean"
-        outside = f"is outside {what}, {low:g} to {high:g}"
+            kinds = normalize_texts(values)
+            absent, known = kinds.isna(), kinds.isin(self.categories)
+            said = [f"'{printable(str(kind))}' is unseen" for kind in kinds]
+        else:
+            numbers = as_numbers(values, where)
+            absent, known = np.isnan(numbers), abs(numbers - self.mean) <= FAR * self.deviation
+            said = [f"{number:g} is beyond {FAR:g} deviations of the mean" for number in numbers]
         return [
-            no_value
-            if np.isnan(number)
-            else ""
-            if low <= number <= high
-            else f"{self.name} {number:g} {outside}"
-            for number in as_numbers(values, where)
+            f"{self.name} has no value" if gap else "" if fits else f"{self.name} {text}"
+            for gap, fits, text in zip(absent, known, said, strict=True)
         ]
 
 
@@ -284,8 +270,7 @@ def finish(
     """Return columns by what ``add_up`` gives of all tables; ``missing`` is the key.
 
     The deviation of numbers of one value counts as 1: of those with at most a variance
-    ``constant``, by the deviations of ``columns``, or what rounding leaves of one value. The ends
-    of numbers are those of ``columns``.
+    ``constant``, by the deviations of ``columns``, or what rounding leaves of one value.
     """
     rows, found = round(sums[0]), []
     for column, own in _by_column(sums, columns):
@@ -313,8 +298,7 @@ def finish(
             raise DataError(f"{named} holds numbers too large to be standardised")
         # Of one value, up to the rounding of sums that are taken far from it, or masked.
         rounding = max(16 * np.finfo(float).eps * apart**2, constant)
-        one_value = len({column.lowest, column.highest} - {None}) == 1 or variance <= rounding
-        deviation = 1.0 if one_value else float(np.sqrt(variance)) * column.deviation
+        deviation = 1.0 if variance <= rounding else float(np.sqrt(variance)) * column.deviation
         mean = column.mean + apart * column.deviation
         found.append(replace(column, mean=mean, deviation=deviation, missing=filling))
     return tuple(found)
@@ -349,8 +333,7 @@ class Encoding:
     ) -> list[tuple[str, ...]]:
         """Return for each of N rows how its values are unlike the training rows, by column.
 
-        That is a number outside their range, or where that is not known beyond 6 deviations of the
-        mean, an unseen category, or no value.
+        That is a number beyond 6 deviations of their mean, an unseen category, or no value.
         """
         own = self._own(rows, where)
         found = [column.warnings(own[column.name], where) for column in self.columns]
@@ -414,8 +397,5 @@ def _reference(name: str, values: Series[Any]) -> Column:
         return Column(name, tuple(sorted(set(values.dropna()))))
     known = values.to_numpy(np.float64)
     known = known[~np.isnan(known)]
-    if not known.size:
-        return Column(name)
     with np.errstate(over="ignore", invalid="ignore"):
-        mean = float(known.mean())
-    return Column(name, mean=mean, lowest=float(known.min()), highest=float(known.max()))
+        return Column(name, mean=float(known.mean()) if known.size else 0.0)

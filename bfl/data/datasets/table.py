@@ -104,7 +104,7 @@ class Table(PathSource):
         true, scale = answers.true, known.target
         if true is not None and not scale:
             (scale,) = Encoding.of(pandas.DataFrame({target: true[train]}), where).columns
-            if scale.lowest == scale.highest:
+            if np.ptp(true[train]) == 0:
                 raise DataError(f"{where}: column '{target}' holds one number in all training rows")
         images = encoding.encoded(inputs, where)
         return Dataset(

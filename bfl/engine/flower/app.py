@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bfl.configuration import unset_values
-from bfl.configuration.messages import unknown_key
-from bfl.configuration.settings import format_pairs, parse_pairs
+from bfl.configuration.settings import format_pairs, parse_pairs, unknown_key
 from bfl.configuration.sources import flatten, read_toml
 from bfl.engine.flower import new_context, new_run
 from bfl.engine.processes import cpus_of_this_process, environment_with

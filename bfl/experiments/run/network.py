@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pydantic
 
 from bfl.configuration import Configuration
-from bfl.configuration.messages import refused_values
-from bfl.configuration.settings import Value, settings_of
+from bfl.configuration.settings import Value, refused_values, settings_of
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.encoding import Column, Encoding
 from bfl.errors import ConfigurationError, DataError

@@ -19,8 +19,7 @@ import pydantic
 from pydantic import BaseModel, BeforeValidator, Field
 
 from bfl.configuration import Configuration, resolve
-from bfl.configuration.messages import refused_values
-from bfl.configuration.settings import Value
+from bfl.configuration.settings import Value, refused_values
 from bfl.configuration.sources import read_toml
 from bfl.data.datasets import portable_dataset
 from bfl.errors import ConfigurationError, unknown_name
