@@ -7,14 +7,12 @@ import struct
 import warnings
 import zipfile
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bfl import archives
 from bfl.archives import open_arrays
 from bfl.closing import Closed
 from bfl.commands.predict import read_images
@@ -22,12 +20,11 @@ from bfl.data.datasets.archive import read_archive
 from bfl.errors import BflError, DataError
 from bfl.experiments.results.figures.predictions import read_examples
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.run.resume import CHECKPOINTS, Checkpoints
 from bfl.federation.state import Snapshots
 from bfl.posteriors import Manifest
 from bfl.posteriors.manifest import Parameter
 
-MUTATIONS = 300
+MUTATIONS = 100
 """Of each reader's archive."""
 
 GENERATOR = np.random.default_rng(0)
@@ -51,13 +48,7 @@ ARRAYS: dict[str, dict[str, Any]] = {
         "samples": np.array(2),
         **{name: np.zeros(4) for name in ("expected-entropy", "aleatoric", "epistemic")},
     },
-    "examples": {
-        "example-positions": LABELS,
-        "example-images": IMAGES,
-        "example-labels": LABELS,
-        "example-predicted": LABELS,
-        "example-uncertainty": np.zeros(4),
-    },
+    "examples": {"example-positions": LABELS, "example-images": IMAGES, "labels": LABELS},
     "closing": {
         "head": np.zeros((3, 2)),
         "from-head": np.array(True),
@@ -147,30 +138,6 @@ def test_mutations_are_read_or_refused(tmp_path: Path, kind: str) -> None:
     assert right == MUTATIONS
 
 
-@pytest.mark.parametrize(
-    ("name", "wrong"),
-    [(n, None) for n in ARRAYS["closing"] if n not in ("temperature", "familiarity-counts")]
-    + [("temperature", np.array(0.0)), ("temperature", np.array(np.nan))]
-    + [("head-rotation", np.eye(3))]  # of an older closing
-    + [("head", np.zeros((3, 0)))]
-    + [
-        (name, value)
-        for name, right in ARRAYS["closing"].items()
-        for value in (np.array(1.0), np.ones(7))
-        if value.shape != right.shape
-    ],
-)
-def test_what_a_closing_has_found_goes_together(
-    tmp_path: Path, name: str, wrong: np.ndarray | None
-) -> None:
-    changed = {**ARRAYS["closing"], name: wrong}
-    if wrong is None:
-        del changed[name]
-    path = write(tmp_path, "closing", packed(changed))
-    with pytest.raises(DataError, match=path.name):
-        read_closing(tmp_path)
-
-
 def flag(content: bytes, local: int, central: int, value: int) -> bytes:
     """Rewrite a field of 16 bits of all headers of a zip file."""
     data = bytearray(content)
@@ -205,20 +172,13 @@ def with_member(kind: str, member: bytes, method: int = zipfile.ZIP_DEFLATED) ->
 
 DAMAGES: dict[str, Callable[[str], bytes]] = {
     "password": lambda kind: flag(packed(ARRAYS[kind]), 6, 8, 1),
-    "deflate64": lambda kind: flag(packed(ARRAYS[kind]), 8, 10, 9),
-    "no method": lambda kind: flag(packed(ARRAYS[kind]), 8, 10, 77),
     "lzma": lambda kind: with_member(kind, promises("(60,)"), zipfile.ZIP_LZMA)[:-300],
     "terabytes": lambda kind: with_member(kind, promises("(100000000, 224, 224, 3)")),
     "more than numbers": lambda kind: with_member(kind, promises(f"({2**62}, {2**62})")),
-    "empty texts": lambda kind: with_member(kind, promises(f"({10**14},)", "'<U0'")),
-    "negative": lambda kind: with_member(kind, promises("(-60,)")),
     "cut header": lambda kind: with_member(kind, array_file("{'descr': '|u1', 'shape': (60L, ")),
-    "nested header": lambda kind: with_member(kind, array_file("(" * 5000)),
     "endless header": lambda kind: with_member(
         kind, b"\x93NUMPY\x02\x00" + (2**32 - 1).to_bytes(4, "little") + b" " * 2**16
     ),
-    "no header": lambda kind: with_member(kind, b""),
-    "format 9": lambda kind: with_member(kind, b"\x93NUMPY\x09\x00"),
     "records": lambda kind: with_member(kind, promises("(4,)", "[('a', '<i4'), ('b', '<f8')]")),
     "pickles": lambda kind: packed(dict.fromkeys(ARRAYS[kind], np.array([None], object))),
     "nothing": lambda kind: packed({}),
@@ -251,15 +211,6 @@ def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
             READERS[kind](path)
 
 
-def test_a_sound_snapshot_of_something_else_is_no_checkpoint(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(RunFolder(tmp_path))
-    (tmp_path / CHECKPOINTS).mkdir()
-    for arrays in ({}, {"posterior.mean": np.array(["a"]), "posterior.variance": np.zeros(1)}):
-        write(tmp_path / CHECKPOINTS, "snapshot", packed(arrays))
-        with pytest.raises(DataError, match=CHECKPOINTS):
-            checkpoints.latest()
-
-
 def test_other_orders_are_the_same_arrays(tmp_path: Path) -> None:
     given = np.arange(24, dtype=">i4").reshape(2, 3, 4)
     np.savez(tmp_path / "some.npz", c=given, f=np.asfortranarray(given), scalar=np.array(3, ">f8"))
@@ -269,16 +220,6 @@ def test_other_orders_are_the_same_arrays(tmp_path: Path) -> None:
             assert arrays[name].dtype == np.int32
             np.testing.assert_array_equal(arrays[name], given)
         assert arrays["scalar"].shape == ()
-
-
-def test_arrays_are_read_only_if_memory_holds_them_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write(tmp_path, "data", packed(ARRAYS["data"]))
-    for most, read in ((2**20, True), (2 * IMAGES.nbytes, False)):
-        monkeypatch.setattr(archives, "memory_bytes", lambda most=most: most)
-        with nullcontext() if read else pytest.raises(DataError, match=path.name):
-            READERS["data"](path)
 
 
 @pytest.mark.parametrize("code", [0xD800, 0xDFFF, 0x110000, 2**31 - 1])

@@ -1,7 +1,6 @@
 """Parts of one's own from outside the checkout, as a user has them: the documented examples."""
 
 import importlib.metadata
-import json
 import os
 import re
 import subprocess
@@ -9,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -23,7 +21,7 @@ from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import Metric, metrics
 from bfl.evaluation.uncertainty import Uncertainty
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import ENVIRONMENT, RunFolder
 from bfl.registry import Component, Registry
 from clients.client_app import app as client_app
 from strategies.federation import discover
@@ -71,23 +69,6 @@ class MyMethod(Preset):
         "predictive": "first-client"
     }
 '''
-OTHERS: dict[str, dict[str, Any]] = {
-    "private": {
-        "strategy": "careful-averaging",
-        "model": "perceptron",
-        "dataset": "stripes",
-        "inference": "dense-dropout",
-        "optimizer": "rmsprop",
-        "example-privacy": "automatic-clipping",
-        "round-retries": 0,
-    },
-    "normalization kept": {
-        "model": "resnet8",
-        "shared": "without-normalization",
-        "evaluated-by": "clients",
-    },
-}
-"""Runs of those documented parts that do not go with that method."""
 
 RULE = '''"""A rule."""
 
@@ -133,8 +114,9 @@ def test_parts_of_all_kinds_resolve_from_files(
     assert len(own) == len(list(tmp_path.glob("*.py"))), "every file has one part"
     parts = {type(part) for part in configuration.components}
     left = {c.name for c in set(own) - parts if not issubclass(c, (Metric, Uncertainty))}
-    others = {word for values in OTHERS.values() for word in values.values()}
-    assert left - others == {"my-method", "label-shares"}  # all others are of a run or of every run
+    # Those do not go with that method, or are no part of a run.
+    others = {"stripes", "careful-averaging", "dense-dropout", "rmsprop", "automatic-clipping"}
+    assert left == others | {"without-normalization", "my-method", "label-shares"}
     for base in (Metric, Uncertainty):
         assert any(issubclass(c, base) for c in own)
     refuse_unread(configuration, given)
@@ -255,12 +237,6 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     plugins.installed_plugins.cache_clear()
 
 
-def test_a_package_is_named_by_its_module(package: str) -> None:
-    configuration = resolve({"plugins": package, "strategy": "acme"})
-    assert configuration.keys.plugins == package
-    assert resolve(configuration.values) == configuration
-
-
 def test_an_installed_distribution_need_not_be_named(
     package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,64 +256,28 @@ def test_an_installed_distribution_need_not_be_named(
     assert "acme" in pooling_rules
 
 
-def run(folder: Path, *options: str) -> Path:
-    """Make a run in a folder that holds nothing but the files of plugins; return its folder."""
-    named = write_examples(folder)
-    values = f'{SMALL} plugins="{named}" strategy="mine" name="a"'
+@pytest.mark.slow
+@pytest.mark.long
+def test_rays_actors_have_the_parts_of_a_run_in_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a folder that holds nothing but the files of plugins."""
+    monkeypatch.chdir(tmp_path)
+    values = f'{SMALL} plugins="{write_examples(tmp_path)}" strategy="mine" output-dir="runs"'
+    here = {**parse_pairs(values), "name": "here"}
+    run_serially(FlowerApp.read(ROOT), here, 4, {})
     command = [sys.executable, "-c", "from bfl.commands.entry import *; exit(flower_simulation())"]
-    environment = {**os.environ, "PYTHONSAFEPATH": "1", "BFL_CPUS": "1"}
     done = subprocess.run(
-        [*command, *options, "--run-config", values],
-        cwd=folder,
-        env=environment,
+        [*command, "--run-config", f'{values} name="ray"'],
+        env={**os.environ, "PYTHONSAFEPATH": "1"},
         capture_output=True,
         text=True,
         timeout=580,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return folder / "runs" / "a"
-
-
-def digest_of(folder: Path) -> str:
-    """Return the digest of a run's posterior, having looked at what it says of its plugins."""
-    environment = json.loads((folder / "run.json").read_text(encoding="utf-8"))["environment"]
-    path = folder.parent.parent / "power_of_size.py"
-    assert str(path) in environment["plugins"]
-    found: dict[str, Any] = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-    assert "top-two-accuracy" in json.dumps(found)
-    lines = (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-    return str(json.loads(lines[-1])["posterior-sha256"])
-
-
-@pytest.fixture(scope="module")
-def serial_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run(tmp_path_factory.mktemp("serial"), "--backend", "serial")
-
-
-@pytest.mark.slow
-def test_a_run_outside_the_checkout_is_made_of_parts_of_ones_own(serial_run: Path) -> None:
-    digest_of(serial_run)
-    rounds = [json.loads(line) for line in (serial_run / "rounds.jsonl").read_text().splitlines()]
-    assert [[c["client"] for c in done["per-client"]] for done in rounds] == [[0, 2], [1, 3]]
-
-
-@pytest.mark.slow
-@pytest.mark.long
-@pytest.mark.parametrize("values", OTHERS.values(), ids=OTHERS)
-def test_parts_that_do_not_go_with_that_method_make_runs_as_well(
-    values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    named = write_examples(tmp_path)
-    small = parse_pairs(SMALL.replace("rounds=2", "rounds=1").replace("clients=4", "clients=2"))
-    given = {**small, "plugins": named, "output-dir": "runs", "name": "a", **values}
-    run_serially(FlowerApp.read(ROOT), given, 2, {})
-    made = RunFolder(tmp_path / "runs" / "a")
-    assert values.items() <= made.config().items()
-    assert len(made.rounds()) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_rays_actors_have_the_same_parts(serial_run: Path, tmp_path: Path) -> None:
-    assert digest_of(run(tmp_path)) == digest_of(serial_run)
+    ray, serial = (RunFolder(tmp_path / "runs" / name) for name in ("ray", "here"))
+    assert str(tmp_path / "power_of_size.py") in ray.read_json(ENVIRONMENT)["plugins"]
+    assert "top-two-accuracy" in ray.metrics()
+    clients = [[each["client"] for each in entry["per-client"]] for entry in ray.rounds()]
+    assert clients == [[0, 2], [1, 3]]
+    assert ray.rounds()[-1]["posterior-sha256"] == serial.rounds()[-1]["posterior-sha256"]

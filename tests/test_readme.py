@@ -2,12 +2,9 @@ import json
 import re
 import subprocess
 import sys
-import tomllib
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
 from bfl import study
 from bfl.aggregation.pooling import pooling_rules
@@ -23,9 +20,6 @@ NAMED = re.compile(
 GIVEN = re.compile(r"(?:--run-config|-c) '([^']+)'")
 OF_AN_EXAMPLE = ("test_power_of_size.py", "harmonic_mean_of_variances.py")
 
-MEASURED = "benchmarks.md"
-"""What it says was measured with the versions that it names."""
-
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_links_and_pictures_are_there(page: Path) -> None:
@@ -40,22 +34,6 @@ def test_the_site_has_every_page_and_no_broken_link(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "search" / "search_index.json").exists()
-
-
-def test_one_environment_is_stated() -> None:
-    """Versions of Flower that the project takes, and the Ray that Flower fixes."""
-    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES if page.name != MEASURED)
-    words = " ".join(text.split())
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    (flower,) = (
-        requirement
-        for requirement in map(Requirement, project["dependencies"])
-        if requirement.name == "flwr"
-    )
-    stated = set(re.findall(r"\bFlower (\d+\.\d+)", words))
-    assert stated
-    assert all(number in flower.specifier for number in stated)
-    assert set(re.findall(r"\bRay (\d+\.\d+)", words)) == {version("ray").rpartition(".")[0]}
 
 
 def test_the_readme_is_short() -> None:

@@ -1,21 +1,18 @@
 """Texts of others: as editors and systems save them."""
 
 import codecs
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bfl.commands.flower_simulation import main as simulate
 from bfl.configuration.sources import read_toml
 from bfl.deployment.client_list import read_bound_nodes
 from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.experiments.results.run_folder import Files, RunFolder
 from bfl.experiments.studies import read_study
 from bfl.federation.privacy import Ledger
-from bfl.texts import counted
 
 TOML = '# é\ntitle = "é"\n[base]\nrounds = 3\n'
 JSON = '{\n "scale": {\n  "é": 1\n }\n}\n'
@@ -94,20 +91,3 @@ def test_what_is_none_is_refused_and_named(content: bytes, tmp_path: Path) -> No
             continue  # says nothing, and may
         with pytest.raises(BflError, match=name):
             read(path)
-
-
-@pytest.mark.parametrize("key", ["data-dir", "output-dir", "name", "dataset", "model"])
-def test_text_that_is_not_utf8_is_refused_before_a_run(
-    key: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a terminal of Latin-1 types it."""
-    monkeypatch.chdir(tmp_path)
-    typed = os.fsdecode("caf\xe9".encode("latin-1"))
-    assert simulate(["--backend", "serial", "--run-config", f'{key}="{typed}"']) == 2
-    assert key in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
-def test_one_is_no_plural() -> None:
-    found = [counted(number, "round") for number in (0, 1, 1.5, 2_000_000)]
-    assert found == ["0 rounds", "1 round", "1.5 rounds", "2000000 rounds"]

@@ -35,13 +35,6 @@ def test_wrong_keys_are_exceptions_before_anything_starts(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_key_of_several_words_takes_a_list() -> None:
-    for key, words in (("corruptions", ["noise", "blurr"]), ("closing", ["none", "bayes"])):
-        with pytest.raises(ConfigurationError, match=words[1]) as caught:
-            bfl.run(**{key: words})
-        assert "allowed" in str(caught.value)
-
-
 def test_a_run_that_has_not_ended_says_where_it_stands(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, "run", {"rounds": 7}, {})
     folder.append_round({"round": 2})
@@ -122,20 +115,6 @@ def test_keys_win_over_a_file_and_a_callback_sees_rounds_and_ends_the_run(
     assert len(stopped.rounds) == 1
     again = bfl.run(given, overwrite=True, seed=1, rounds=1, **keys)
     assert again.configuration["seed"] == 1
-
-
-@pytest.mark.slow
-def test_a_federation_that_fails_is_an_exception(
-    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import clients.client_app
-
-    def fail(*_: Any) -> None:
-        raise ValueError("no training today")
-
-    monkeypatch.setattr(clients.client_app, "train_round", fail)
-    with pytest.raises(BflError, match="0 of 3 clients"):
-        bfl.run(**small, output_dir=str(tmp_path), name="run")
 
 
 @pytest.mark.slow

@@ -76,23 +76,3 @@ def test_a_data_frame_by_site_becomes_predictions(tmp_path: Path) -> None:
     assert sum("kind 'c' is unseen" in each for each in result.predict(strange).warnings) == 3
     with pytest.warns(UserWarning, match=r"strange\.csv: .*'kind' holds 'c' in 3 of 80 rows"):
         result.evaluate(f"table:{tmp_path / 'strange.csv'}")
-
-
-@pytest.mark.usefixtures("undrawn_figures")
-def test_a_private_run_keeps_no_word_of_its_data(tmp_path: Path) -> None:
-    """The warnings of data, which any other run keeps as above, have counts and cells."""
-    rows = np.random.default_rng(0).normal(size=(60, 2))
-    frame = pd.DataFrame(rows, columns=["a", "b"]).assign(unit="mg", target=rows[:, 0] > 0)
-    frame[:48].to_csv(tmp_path / "train.csv", index=False)
-    frame[48:].assign(unit="kg").to_csv(tmp_path / "test.csv", index=False)
-    keys = {"model": "mlp", "rounds": 1, "local_epochs": 1, "clients": 2, "round_retries": 0}
-    result = bfl.run(
-        dataset=f"table:{tmp_path}",
-        inference="deterministic",
-        strategy="nwa",
-        example_privacy="dp-sgd",
-        output_dir=str(tmp_path),
-        backend="serial",
-        **keys,
-    )
-    assert not [warning for warning in RunFolder(result.folder).warnings() if "unit" in warning]

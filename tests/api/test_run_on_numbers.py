@@ -1,6 +1,5 @@
 """A regression run on scikit-learn's diabetes, from the data frame to predictions."""
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ import bfl
 from bfl.closing.closed import UNLIKE
 from bfl.commands.main import main
 from bfl.configuration import resolve
-from bfl.data.datasets import Reading, dataset_sources
 from bfl.errors import BflError, ConfigurationError
 from bfl.experiments.results import RunFolder
 from bfl.experiments.results.report import run_report
@@ -49,7 +47,6 @@ def test_numbers_are_predicted_with_their_uncertainty(tmp_path: Path) -> None:
     assert result.configuration["closing"] == DEFAULT_CLOSING_OF_NUMBERS
     assert found["held-back-nll"] <= found["held-back-nll-before"]
     assert (result.folder / "figures" / "predicted-numbers.png").is_file()
-    _check_sites(result, frame)
     page = run_report(RunFolder(result.folder))
     assert [page.count(f"<td>{site}</td>") for site in ("east", "north", "west")] == [1, 1, 1]
     predicted = result.predict_numbers(frame)
@@ -95,73 +92,6 @@ def _check_files(result: bfl.Result, frame: pd.DataFrame, folder: Path) -> None:
     np.testing.assert_allclose(written["deviation"] ** 2, variance, rtol=1e-6)
 
 
-def _check_sites(result: bfl.Result, frame: pd.DataFrame) -> None:
-    """Check each site's error and coverage against its own rows among the test data."""
-    by_site = RunFolder(result.folder).read_json("run.json:clients")
-    with np.load(result.folder / "predictions.npz") as kept:
-        targets, means, variances = (kept[n] for n in ("targets", "means", "variances"))
-        half = kept["interval-deviations"] * np.sqrt(variances.mean(axis=0) + means.var(axis=0))
-    keys = Reading(target="progression", left_out="site", task="regression")
-    data = dataset_sources.create("table").load(result.configuration["dataset"][6:], None, keys)
-    assert list(by_site) == ["0", "1", "2"]
-    for number, site in enumerate(("east", "north", "west")):
-        own = data.test_columns["site"] == site
-        squares = (means[:, own].mean(axis=0) - targets[own]) ** 2
-        said = by_site[str(number)]
-        assert said["test-examples"] == own.sum()
-        assert said["global-root-mean-squared-error"] == pytest.approx(np.sqrt(squares.mean()))
-        inside = squares <= half[own] ** 2
-        assert said["global-interval-coverage"] == pytest.approx(inside.mean())
-    errors = [said["global-root-mean-squared-error"] for said in by_site.values()]
-    name = "clients-global-root-mean-squared-error"
-    assert result.metrics[name] == pytest.approx(np.mean(errors))
-
-
-@pytest.mark.usefixtures("undrawn_figures")
-def test_a_study_of_numbers_from_its_runs_to_a_report(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    x, y = load_diabetes(return_X_y=True, as_frame=True)
-    x.iloc[:, :3].assign(target=y, site=np.arange(442) % 2).to_csv(tmp_path / "d.csv", index=False)
-    (tmp_path / "numbers.toml").write_text(f"""
-        title = "Numbers"
-        rows = [{{ label = "ws", strategy = "ws" }}, {{ label = "nwa", strategy = "nwa" }}]
-        [base]
-        dataset = "table:{tmp_path / "d.csv"}"
-        task = "regression"
-        model = "mlp"
-        columns-left-out = "site"
-        partition = "column:site"
-        clients = 2
-        rounds = 1
-        local-epochs = 1
-        mc-samples = 2
-        evaluate-mc-samples = 2
-        [[claims]]
-        metric = "root-mean-squared-error"
-        better = {{ row = "ws" }}
-        worse = {{ row = "nwa" }}
-        beforehand = false
-    """)
-    folder = tmp_path / "numbers"
-    options = ["--output", str(tmp_path), "--backend", "serial", "--uncommitted"]
-    refused = tmp_path / "of-classes.toml"
-    text = (tmp_path / "numbers.toml").read_text()
-    column = '[[columns]]\nmetric = "accuracy-at-round-1"\n'
-    refused.write_text(text[: text.index("[[claims]]")] + column)
-    assert main(["study", str(refused), *options]) == 2
-    assert "root-mean-squared-error" in capsys.readouterr().err
-    assert not (tmp_path / "of-classes").exists()
-    assert main(["study", str(tmp_path / "numbers.toml"), *options]) == 0
-    assert main(["report", str(folder)]) == 0
-    report = (folder / "report.html").read_text()
-    assert {"learning-curves", "client-numbers", "numbers"} <= set(
-        re.findall(r'id="([^"]+)', report)
-    )
-    table = bfl.study(folder).lines
-    assert {"root-mean-squared-error", "negative-log-likelihood"} <= set(table.columns)
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -173,8 +103,3 @@ def test_what_is_for_classes_is_refused(key: str, value: str) -> None:
     keys = {"task": "regression", "dataset": "table:any.csv", key: value}
     with pytest.raises(ConfigurationError, match=f"task is 'regression', and {key} is '{value}'"):
         resolve(keys, check_data=False)
-
-
-def test_a_data_set_with_a_class_each_is_refused() -> None:
-    with pytest.raises(BflError, match="task is 'regression' and dataset is 'digits'"):
-        bfl.run(task="regression", backend="serial", clients=2)

@@ -11,9 +11,7 @@ from flwr.app import Context, RecordDict
 from bfl import load, run
 from bfl.commands.flower_simulation import main
 from bfl.commands.main import main as bfl
-from bfl.commands.terminal import path_argument
-from bfl.configuration import default_values, resolve
-from bfl.configuration.sources import read_run_config
+from bfl.configuration import default_values
 from bfl.errors import BflError
 from clients.node import Node
 
@@ -243,35 +241,6 @@ def ends(command: Callable[[], int]) -> int:
         return command()
     except SystemExit as error:
         return int(error.code or 0)
-
-
-def test_a_home_folder_is_meant_wherever_a_path_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "there").mkdir()
-    monkeypatch.chdir(tmp_path / "there")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    archive()(tmp_path)
-    part = (
-        "from bfl.aggregation.weightings import Equal, weightings\n"
-        "weightings.register('mine')(type('Mine', (Equal,), {'__module__': __name__}))\n"
-    )
-    (tmp_path / "own.py").write_text(part, encoding="utf-8")
-    home = {"data-dir": "~", "output-dir": "~/runs", "plugins": "~/own.py"}
-    for key in ("dataset", "server-data"):
-        values = resolve({**home, key: "npz:~/data.npz"}).values
-        for name in (*home, key):
-            assert str(tmp_path) in values[name]
-    assert path_argument("~/x") == tmp_path / "x"
-    (tmp_path / "c.toml").write_text("rounds = 7\n", encoding="utf-8")
-    assert read_run_config(["~/c.toml"]) == {"rounds": 7}
-    node = {"partition-id": 0, "num-partitions": 1, "state-dir": "~/s"}
-    assert Node.of(Context(0, 0, node, RecordDict(), {})).state_dir == str(tmp_path / "s")
-
-
-def test_a_scale_of_two_numbers_is_refused_with_its_form() -> None:
-    with pytest.raises(BflError, match=r"\(-1024, 3071\).*LOW:HIGH"):
-        resolve({"pixel-range": (-1024, 3071)})
 
 
 @pytest.mark.parametrize(("key", "default"), default_values().items())

@@ -92,64 +92,6 @@ def test_arrays_are_evaluated_as_the_file_of_them(closed: bfl.Result) -> None:
             closed.evaluate(images, wrong)
 
 
-def test_other_labels_are_evaluated_by_themselves(closed: bfl.Result, tmp_path: Path) -> None:
-    """A third of the test images, of classes 0 to 4 alone."""
-    digits = load_dataset("digits")
-    some = np.flatnonzero(digits.test_labels < 5)[::3]
-    few = {"x_test": digits.test_images[some], "y_test": digits.test_labels[some]}
-    train = digits.train_labels < 5
-    few |= {"x_train": digits.train_images[train], "y_train": digits.train_labels[train]}
-    found = closed.evaluate(archive(tmp_path, **few))
-    right = closed.predict(few["x_test"]).predicted == few["y_test"]
-    assert found["metrics"]["accuracy"] == right.mean()
-    assert found["foreign"] == found["corruptions"] == {}
-
-
-def test_measurements_are_read_alike_wherever_they_are_given(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As a run on what a person has mapped, which has the same bits."""
-    digits = load_dataset("digits")
-    found = {}
-    for name, scale in (("measured", "-1024:3071"), ("mapped", "")):
-        (tmp_path / name).mkdir()
-        x = [np.round(a * 16.0 - 1024) for a in (digits.train_images, digits.test_images)]
-        x = [a.astype(np.int16) if scale else (a + 1024) / 4095 for a in x]
-        word = archive(tmp_path / name, x_train=x[0], x_test=x[1])
-        given = {
-            **KEYS,
-            "closing": "none",
-            "dataset": word,
-            "ood_dataset": word,
-            "output_dir": str(tmp_path / "runs"),
-        }
-        result = bfl.run(**given, name=name, pixel_range=scale)
-        labels = digits.test_labels
-        evaluated = [result.evaluate(x[1], labels, foreign=word), result.evaluate(word)]
-        assert evaluated[0]["metrics"] == evaluated[1]["metrics"]
-        output = tmp_path / f"{name}.json"
-        words = ["--data", word, "--output", str(output)]
-        assert main(["evaluate", str(result.folder), *words]) == 0
-        file = str(tmp_path / name / "data.npz")
-        predicted = tmp_path / f"{name}.npz"
-        words = ["predict", str(result.folder), "--data", file, "--output", str(predicted)]
-        assert main(words) == 0
-        found[name] = [
-            result.metrics,
-            result.posterior.digest(),
-            *(each["metrics"] for each in evaluated),
-            evaluated[0]["foreign"],
-            json.loads(output.read_text(encoding="utf-8"))["metrics"],
-            np.load(predicted)["mean_probability"].tolist(),
-        ]
-    assert found["measured"] == found["mapped"]
-    capsys.readouterr()
-    Image.fromarray(digits.test_images[0, ..., 0]).save(tmp_path / "one.png")
-    run = str(tmp_path / "runs" / "measured")
-    assert main(["predict", run, "--data", str(tmp_path / "one.png")]) == 2
-    assert "pixel-range" in capsys.readouterr().err
-
-
 def two_channels() -> dict[str, Any]:
     digits = load_dataset("digits")
     return {f"x_{k}": np.repeat(getattr(digits, f"{k}_images"), 2, -1) for k in ("train", "test")}
@@ -211,23 +153,3 @@ def test_a_run_that_is_over_is_closed(
     assert main([*words, "--closing", CLOSED["closing"], "--run-config", shown]) == 0
     assert run.rounds == plain.rounds
     assert run.metrics == closed.metrics != plain.metrics
-
-
-def test_a_closing_that_was_killed_is_closed_again(
-    closed: bfl.Result, plain: bfl.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its run has its rounds, and nothing else; a run with rounds to make is refused."""
-    begun = tmp_path / "begun"
-    shutil.copytree(plain.folder, begun)
-    for name in ("metrics.json", "posterior.npz", "predictions.npz"):
-        (begun / name).unlink()
-    settings = begun / "config.toml"
-    text = settings.read_text(encoding="utf-8")
-    settings.write_text(text.replace("\nrounds = 1\n", "\nrounds = 2\n"), encoding="utf-8")
-    words = ["close", str(begun), "--backend", "serial", "--closing", CLOSED["closing"]]
-    assert main(words) == 2
-    assert "not over" in capsys.readouterr().err
-    settings.write_text(text, encoding="utf-8")
-    shown = 'ood-dataset="rotated+noised" corruptions="contrast"'
-    assert main([*words, "--run-config", shown]) == 0
-    assert bfl.load(begun).metrics == closed.metrics

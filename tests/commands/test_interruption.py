@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -47,12 +46,6 @@ def end_by_another_error():
             pass
     run.raise_if_ended()
 
-def end_slowly():
-    try:
-        wait_for_ever()
-    finally:
-        time.sleep(1.0)
-
 @exits_with_status
 def command(arguments):
     with run.in_progress():
@@ -68,8 +61,7 @@ INT, TERM = signal.SIGINT, signal.SIGTERM
 @pytest.mark.parametrize(
     ("number", "doing"),
     [
-        *((INT, "wait_for_ever"), (TERM, "compute_for_ever"), (INT, "leave_a_thread")),
-        *((TERM, "end_by_another_error"), (INT, "end_slowly")),
+        *((TERM, "compute_for_ever"), (INT, "leave_a_thread"), (TERM, "end_by_another_error")),
     ],
 )
 def test_a_command_ends_with_its_processes(number: int, doing: str, tmp_path: Path) -> None:
@@ -97,22 +89,11 @@ sys.exit(getattr(entry, sys.argv[1])())
 """
 
 
-@pytest.mark.parametrize("command", ["bfl", "flower_simulation"])
-def test_a_command_that_is_still_being_imported_ends_as_well(command: str, tmp_path: Path) -> None:
-    terminal = Terminal([sys.executable, "-c", IMPORTING, command], tmp_path)
+def test_a_command_that_is_still_being_imported_ends_as_well(tmp_path: Path) -> None:
+    terminal = Terminal([sys.executable, "-c", IMPORTING, "bfl"], tmp_path)
     terminal.wait_for("importing bfl.commands.")
     assert terminal.end(signal.SIGINT) == 130
     assert "Traceback" not in terminal.printed
-
-
-def test_what_a_shell_has_put_into_the_background_is_not_interrupted(tmp_path: Path) -> None:
-    ignoring = f"trap '' INT; exec {sys.executable} -c \"$0\" wait_for_ever"
-    terminal = Terminal(["/bin/sh", "-c", ignoring, COMMAND], tmp_path)
-    terminal.wait_for("ready")
-    terminal.ctrl_c()
-    terminal.read(1.0)
-    assert "interrupted" not in terminal.printed
-    assert terminal.end(signal.SIGTERM) == 143
 
 
 def test_handlers_are_put_back() -> None:
@@ -128,25 +109,6 @@ def test_handlers_are_put_back() -> None:
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
     assert not set(map(id, before)) & set(map(id, during))
     assert signal.set_wakeup_fd(-1) == -1
-
-
-def test_a_command_in_another_thread_leaves_signals_alone() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    seen = []
-    command = exits_with_status(lambda arguments: seen.append(signal.getsignal(signal.SIGINT)))
-    thread = threading.Thread(target=command)
-    thread.start()
-    thread.join()
-    assert seen == [before]
-
-
-def test_a_keyboard_interrupt_without_a_signal_is_a_status(capsys: pytest.CaptureFixture) -> None:
-    @exits_with_status
-    def command(arguments: list[str] | None) -> None:
-        raise KeyboardInterrupt
-
-    assert command() == 130
-    assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_nobody_who_reads_is_no_reason_to_stay(tmp_path: Path) -> None:
