@@ -14,7 +14,7 @@ from clients.closing import closing_sums
 from clients.description import add_up_table, describe, describe_table
 from clients.examples import PreparedClient, cached_client
 from clients.masked import STAGES
-from clients.process import deadline, reports_errors
+from clients.node import deadline, reports_errors
 from clients.round import train_round
 
 app = ClientApp()

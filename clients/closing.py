@@ -20,7 +20,7 @@ from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
 from clients.masked import masked_sums, read_task
-from clients.process import start_tensorflow
+from clients.node import start_tensorflow
 
 if TYPE_CHECKING:
     from bfl.evaluation.prediction.monte_carlo import Predictor

@@ -30,8 +30,7 @@ from bfl.posteriors import Posterior
 from bfl.texts import few, from_json
 from clients.examples import check_labels, declared_examples, own_data, reading_of_query
 from clients.masked import masked_sums, read_task
-from clients.node import Node
-from clients.process import cached_configuration, reason_for_server, refuse_task, reports_errors
+from clients.node import Node, cached_configuration, reason_for_server, refuse_task, reports_errors
 
 
 @reports_errors

@@ -21,8 +21,7 @@ from bfl.errors import ConfigurationError, DataError, public
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.outgoing import is_private
 from bfl.federation.wire import Positions, TrainTask
-from clients.node import Node
-from clients.process import cached_configuration, deadline, refuse_task
+from clients.node import Node, cached_configuration, deadline, refuse_task
 
 if TYPE_CHECKING:
     from bfl.learning.training.trainer import LocalTrainer

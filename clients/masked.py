@@ -21,8 +21,7 @@ from bfl.federation.secure_aggregation import client as protocol
 from bfl.federation.secure_aggregation import masking, messages
 from bfl.federation.secure_aggregation.keys import Unsigned
 from bfl.posteriors import Posterior
-from clients.node import Node
-from clients.process import cached_configuration
+from clients.node import Node, cached_configuration
 
 
 def advertise_keys(message: Message, context: Context) -> Message:

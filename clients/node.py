@@ -1,26 +1,35 @@
-"""The node that a client is played on: its configuration, read in one place.
+"""The node that a client is played on: its configuration, what it refuses, the guard of its work.
 
 ``--node-config`` of a SuperNode, or Flower in a simulation, sets it; docs/running.md has its keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any, Self
 
 import pydantic
-from flwr.app import Context
+from flwr.app import Context, Error, Message
 from pydantic import Field
 
+from bfl import errors, plugins
+from bfl.configuration import Configuration, resolve
 from bfl.configuration.keys import Keys
 from bfl.data.datasets import Reading, dataset_reads_path
 from bfl.deployment.client_list import ListedIdentity
 from bfl.deployment.settings import NodeTable, PathText
-from bfl.engine.processes import in_simulation
-from bfl.errors import ConfigurationError, public
+from bfl.engine import processes
+from bfl.engine.flower import CLIENT_RAISED
 from bfl.federation.secure_aggregation.keys import Identity, Unsigned
+from bfl.federation.wire import RUN_CANNOT_GO_ON, TrainTask
 from bfl.registry import STRICT
+from bfl.texts import from_json
 
 
 class Node(NodeTable):
@@ -45,17 +54,19 @@ class Node(NodeTable):
     def of(cls, context: Context) -> Node:
         """Return the node of a context, or raise ConfigurationError for a wrong setting."""
         given: Mapping[str, Any] = context.node_config
-        return cls.parse({**given, "simulated": in_simulation(given)}, "node configuration")
+        return cls.parse(
+            {**given, "simulated": processes.in_simulation(given)}, "node configuration"
+        )
 
     @pydantic.model_validator(mode="after")
     def _plays_one_of_them(self) -> Self:
         if self.partition_id >= self.num_partitions:
-            refusal = ConfigurationError(
+            refusal = errors.ConfigurationError(
                 f"partition-id is {self.partition_id}; allowed: 0 to {self.num_partitions - 1}, as "
                 f"num-partitions is {self.num_partitions}"
             )
             # Both are what the server asks of it.
-            raise public(refusal)
+            raise errors.public(refusal)
         return self
 
     @property
@@ -77,7 +88,7 @@ class Node(NodeTable):
     def identity(self) -> Identity:
         """Identity of its client for others: without a list of clients, nobody in particular."""
         if bool(self.signing_key) != bool(self.clients_list):
-            raise ConfigurationError(
+            raise errors.ConfigurationError(
                 "node configuration: signing-key and clients-list go together, and one is missing"
             )
         if not self.clients_list:
@@ -99,10 +110,127 @@ class Node(NodeTable):
         if self.allows_run_paths:
             return dataset, data_dir if self.data_dir is None else self.data_dir
         if dataset_reads_path(dataset):
-            refusal = ConfigurationError(
+            refusal = errors.ConfigurationError(
                 f"dataset is '{dataset}', and this node reads no path that a server names; "
                 "allowed: data of its own (dataset in its own configuration), a named data set, "
                 "or allow-run-paths=true in the node's configuration"
             )
-            raise public(refusal)
+            raise errors.public(refusal)
         return dataset, self.data_dir or ""
+
+
+Work = Callable[[Message, Context], Message]
+
+
+def reports_errors(work: Work) -> Work:
+    """Return a client's work such that what it raises is sent to the server.
+
+    Flower's engines send the message of an exception and drop its traceback. A simulated client
+    sends both. A real one sends what kind it was; what the error says may hold its data, paths or
+    settings, and stays in its own log, but for messages that are public.
+    """
+
+    @wraps(work)
+    def guarded(message: Message, context: Context) -> Message:
+        simulated = processes.in_simulation(context.node_config)
+        try:
+            return work(message, context)
+        except Exception as error:
+            # Others may be luckier, and the result would not say so.
+            code = RUN_CANNOT_GO_ON if isinstance(error, errors.LostStateError) else CLIENT_RAISED
+            reason = reason_for_server(error, simulated)
+            if not simulated:
+                traceback.print_exception(error)
+        return Message(Error(code=code, reason=reason), reply_to=message)
+
+    return guarded
+
+
+def reason_for_server(error: Exception, simulated: bool) -> str:
+    """Return what the server is sent of an exception; a simulated client has no secrets from it."""
+    if not isinstance(error, errors.BflError) and simulated:
+        return "".join(traceback.format_exception(error))
+    if not isinstance(error, errors.BflError) or not (simulated or error.public):
+        return f"{type(error).__qualname__} (its message is in the client's own log)"
+    # Meant for people: its message says all.
+    return (
+        str(error)
+        if isinstance(error, errors.LostStateError)
+        else f"{type(error).__name__}: {error}"
+    )
+
+
+TIMED_OUT = 75  # exit status of an actor that took too long
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """End this process if the work inside takes longer, where the engine starts another one.
+
+    A TensorFlow graph that runs cannot be interrupted. In a Ray actor the process ends, which Ray
+    replaces and the server hears of at once. Elsewhere nothing is done: a SuperNode's process is
+    Flower's to end, and the serial engine's is everybody's.
+    """
+    if not processes.in_ray_actor():
+        yield
+        return
+    timer = threading.Timer(seconds, os._exit, [TIMED_OUT])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def refuse_task(task: TrainTask, node: Node, configuration: Configuration) -> None:
+    """Refuse what this node does not do, whatever the server says."""
+    problem = ""
+    # Behind the last client comes the virtual one that pre-trains.
+    if task.partition_id not in (node.partition_id, node.num_partitions):
+        problem = (
+            f"this node has partition {node.partition_id} and is asked for partition "
+            f"{task.partition_id}; has its configuration been changed during the run?"
+        )
+    elif node.exchange and configuration.exchange.name != node.exchange:
+        problem = (
+            f"the run's exchange is '{configuration.exchange.name}', and this node's configuration "
+            f"has exchange='{node.exchange}': it sends its updates in no other way"
+        )
+    elif configuration.attacks(task.partition_id) and not node.simulated:
+        problem = (
+            f"attack is '{configuration.attack.name}' for partition {task.partition_id}, and only "
+            "simulated nodes play hostile clients"
+        )
+    elif node.private and not any(part.draws for part in configuration.outgoing):
+        problem = (
+            f"outgoing is '{configuration.words['outgoing']}' and this node has private=true in "
+            'its configuration: it sends nothing without noise of its own; allowed: "clip+noise" '
+            'with noise-at="clients"'
+        )
+    if problem:
+        raise errors.public(errors.ConfigurationError(problem))
+
+
+def cached_configuration(text: str, plugins_folder: str | None = None) -> Configuration:
+    """Return the configuration that a JSON object of flat keys describes.
+
+    The server has checked that its data are there; this machine may keep them elsewhere. What the
+    server alone reads is not sent, and has its default here. ``load_plugins`` has what
+    ``plugins_folder`` means.
+    """
+    # A file that was changed since is another plugin.
+    loaded = plugins.load_plugins(plugins.named_plugins(from_json(text)), plugins_folder)
+    return _resolved(text, plugins_folder, loaded)
+
+
+@lru_cache(maxsize=16)
+def _resolved(text: str, folder: str | None, loaded: tuple[plugins.Plugin, ...]) -> Configuration:
+    return resolve(from_json(text), check_data=False, on_client=True, plugins_of_node=folder)
+
+
+def start_tensorflow() -> None:
+    """Size TensorFlow's threads to this process's share of the CPUs, before its first use."""
+    from bfl.keras import configure
+
+    configure(processes.cpus_of_this_process())

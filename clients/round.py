@@ -33,8 +33,7 @@ from clients import state as states
 from clients.evaluation import evaluate_models
 from clients.examples import PreparedClient, metrics_under_privacy
 from clients.masked import masked_reply, read_task
-from clients.node import Node
-from clients.process import start_tensorflow
+from clients.node import Node, start_tensorflow
 
 
 def train_round(

@@ -15,7 +15,7 @@ from bfl.errors import ConfigurationError
 from bfl.federation.exchanges import Masked
 from bfl.federation.parts import TwoSidedPart
 from bfl.presets import presets
-from clients.process import cached_configuration
+from clients.node import cached_configuration
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CLIENT_KINDS = [kind for kind in SLOTS if not kind.server_only]

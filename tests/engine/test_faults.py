@@ -33,7 +33,7 @@ from flwr.clientapp import ClientApp
 from bfl.federation.wire import CONFIG
 from clients.client_app import describe
 from clients.client_app import train as honest_train
-from clients.process import deadline, reports_errors
+from clients.node import deadline, reports_errors
 
 app = ClientApp()
 app.query()(describe)

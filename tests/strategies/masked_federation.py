@@ -28,8 +28,7 @@ from bfl.federation.wire import (
 )
 from bfl.posteriors import Posterior
 from clients.masked import advertise_keys, confirm, masked_reply, read_task, share_keys, unmask
-from clients.node import Node
-from clients.process import reports_errors
+from clients.node import Node, reports_errors
 from strategies import PosteriorPooling
 from strategies.server_state import Round
 

@@ -34,8 +34,7 @@ from bfl.federation.wire import (
 )
 from bfl.posteriors import Posterior
 from clients.masked import masked_reply, read_task
-from clients.node import Node
-from clients.process import cached_configuration
+from clients.node import Node, cached_configuration
 from clients.state import ClientState, PartStates, client_state, received_extras
 from strategies import PosteriorPooling
 from strategies.server_state import Round, ServerState

@@ -19,7 +19,7 @@ from bfl.errors import (
     public,
 )
 from bfl.federation.wire import RUN_CANNOT_GO_ON
-from clients.process import cached_configuration, deadline, reports_errors, start_tensorflow
+from clients.node import cached_configuration, deadline, reports_errors, start_tensorflow
 
 
 def text(**changes):
