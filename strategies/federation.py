@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from typing import Any, TypeVar
@@ -111,7 +111,6 @@ def number_nodes(grid: Grid, clients: int, timeout: float, poll: float = 0.2) ->
                 nodes=dict(enumerate(sorted(online))),
                 own_examples=dict.fromkeys(range(len(online)), 0),
                 noise_anew=not is_simulation(grid),
-                by_order=True,
             )
         if time.monotonic() > deadline:
             wanted = f" of {clients}" if clients else ", and now others,"
@@ -121,10 +120,6 @@ def number_nodes(grid: Grid, clients: int, timeout: float, poll: float = 0.2) ->
             )
         before = online
         time.sleep(poll)
-
-
-REJOIN_WAIT = 15.0
-"""Seconds that a round waits for what new nodes say of themselves, when a client has no node."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +132,6 @@ class Federation:
             the run's data set.
         stateful: The partitions whose nodes keep a state that outlives Flower's run.
         noise_anew: Whether some node draws noise that no seed repeats.
-        by_order: Whether the nodes are asked nothing, and numbered by the order of their ids.
         descriptions: What nodes have said of themselves so far.
     """
 
@@ -145,7 +139,6 @@ class Federation:
     own_examples: Mapping[int, int]
     stateful: frozenset[int] = frozenset()
     noise_anew: bool = True
-    by_order: bool = False
     descriptions: NodeDescriptions | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -210,66 +203,6 @@ class Federation:
                 problems[client] = neutralized(str(error))
         return dict(sorted(answers.items())), problems
 
-    def refreshed(self, grid: Grid, warn: Callable[[int, str], None]) -> Federation:
-        """Return the federation as it is now: nodes that have come take the place of those gone.
-
-        A node that is gone and comes back under its id needs nothing. A SuperNode without
-        authentication comes back under another one: it is asked who it is, and plays its partition
-        as soon as Flower no longer counts the old one as online.
-
-        Args:
-            warn: Takes the partition and what has become of its node, or why a node is not used.
-        """
-        online = set(grid.get_node_ids())
-        if online == self._partitions.keys():
-            return self
-        if self.by_order:
-            gone = [i for i, node in sorted(self.nodes.items()) if node not in online]
-            come = sorted(online - self._partitions.keys())
-            return replace(self, nodes={**self.nodes, **dict(zip(gone, come, strict=False))})
-        descriptions = self.descriptions or NodeDescriptions(grid)
-        silent = set(descriptions.silent())
-        online = descriptions.ask(besides=self.nodes.values())
-        vacant = not self._partitions.keys() <= online
-        # Nobody waits twice for one node.
-        wait = REJOIN_WAIT if vacant and set(descriptions.silent()) - silent else 0.0
-        descriptions.listen(time.monotonic() + wait)
-        newcomers: dict[int, dict[int, NodeDescription]] = {}
-        for node in sorted((online & descriptions.known.keys()) - self._partitions.keys()):
-            description = descriptions.known[node]
-            newcomers.setdefault(description.partition_id, {})[node] = description
-        nodes, own = dict(self.nodes), dict(self.own_examples)
-        for partition_id, candidates in sorted(newcomers.items()):
-            if problem := self._unfit(partition_id, candidates, online):
-                text = f"node {' and '.join(map(str, candidates))} is not used: {problem}"
-            else:
-                [(node, description)] = candidates.items()
-                text = f"node {node} takes the place of node {nodes[partition_id]}, which is gone"
-                nodes[partition_id], own[partition_id] = node, description.own_examples
-            if descriptions.take_note(text):
-                warn(partition_id, text)
-        return replace(self, nodes=nodes, own_examples=own, descriptions=descriptions)
-
-    def _unfit(
-        self, partition_id: int, candidates: Mapping[int, NodeDescription], online: set[int]
-    ) -> str:
-        description, *rivals = candidates.values()
-        if partition_id not in self.nodes:
-            return f"its partition-id is {partition_id}; expected 0 to {self.size - 1}"
-        if self.nodes[partition_id] in online:
-            return f"node {self.nodes[partition_id]} has this partition"
-        if rivals:
-            return f"they all have partition-id {partition_id}"
-        if description.code not in (code_digest(), ""):
-            return "it runs other code than the server"
-        if description.unfit:
-            return description.unfit
-        if description.num_partitions != self.size:
-            return f"its num-partitions is {description.num_partitions}; expected {self.size}"
-        if bool(description.own_examples) != bool(self.own_examples[partition_id]):
-            return "of it and the node before, only one has data of its own"
-        return ""
-
 
 AGAIN_AFTER_FAILURE = 5.0
 """Seconds after which a node is asked again that has answered with an error."""
@@ -326,11 +259,11 @@ class NodeDescriptions:
         self._ask_again: dict[int, float] = {}
         self._notes: set[str] = set()
 
-    def ask(self, besides: Collection[int] = ()) -> set[int]:
+    def ask(self) -> set[int]:
         """Ask the nodes online that are not known yet; return the ids of all that are online."""
         online = set(self._grid.get_node_ids())
         now = time.monotonic()
-        unknown = sorted(online - self.known.keys() - set(besides))
+        unknown = sorted(online - self.known.keys())
         due = [node for node in unknown if self._ask_again.get(node, now) <= now]
         self._ask_again |= dict.fromkeys(due, now + AGAIN_AFTER_SILENCE)
         self._send(self._question, due)

@@ -32,7 +32,7 @@ class FlowerClients:
     """The clients of a federation over Flower.
 
     Args:
-        federation: The nodes; those that are gone are looked for again before each round.
+        federation: The nodes. One that is gone fails until it is there again, under its own id.
         silence: Seconds without hearing from any client after which a round goes on without those
             that have not replied.
         warn: Shows what goes wrong with a client.
@@ -83,17 +83,12 @@ class FlowerClients:
         return self.federation.size
 
     def messages(self, request: TrainingRequest) -> list[Message]:
-        """Return the messages of a round; nodes that have come take the place of those gone."""
-        self.refresh(request.name)
+        """Return the messages of a round."""
         self.usable = UsableReplies(self.options.needed(len(request.partition_ids)))
         return [
             self.message(client, content, request.message_type, request.server_round)
             for client, content in self.contents(request).items()
         ]
-
-    def refresh(self, name: str) -> None:
-        """Have nodes that have come take the place of those gone, in a round of that name."""
-        self.federation = self.federation.refreshed(self.grid, partial(self.warn, name))
 
     def replies(self, name: str, messages: Sequence[Message]) -> Iterator[Message]:
         """Send a round's messages and yield the replies as they come; ask again whose are lost."""

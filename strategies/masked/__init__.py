@@ -193,7 +193,6 @@ def _add_up_once(
         TooFewClientsError: There are fewer than needed, or too few to take masks off.
         UnusableClientsError: With some clients the attempt cannot end.
     """
-    clients.refresh(request.name)
     contents = clients.contents(request)
     tasks = {client: contents[client] for client in contents if client not in left_out}
     # The word makes each attempt's label another one, also that of a round made again.
