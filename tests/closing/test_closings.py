@@ -25,13 +25,11 @@ from bfl.closing.base import (
     SumsRound,
     held_back_count,
     packed,
-    schedule,
     unpacked,
     with_one,
 )
-from bfl.closing.closed import mix_with_uniform
 from bfl.closing.conformal import Conformal
-from bfl.closing.feature_density import FAMILIARITY, MIXED_BELOW, FeatureDensity, density
+from bfl.closing.feature_density import FAMILIARITY, FeatureDensity, density
 from bfl.closing.heads import (
     AFTER,
     BEFORE,
@@ -348,13 +346,6 @@ def test_intervals_cover_as_many_targets_as_they_promise(count: int) -> None:
     assert 0.9 - slack < np.mean(share) < 0.9 + 1 / (count // 2 + 1) + slack
 
 
-def test_a_target_however_far_has_a_place_in_the_histogram() -> None:
-    kept = numbers(5, 80)
-    kept.targets[1] = 1e100
-    known = close((GaussianHead(),), start_of_numbers(), [numbers(4)], [kept])
-    assert np.isfinite(known[INTERVAL])
-
-
 def test_draws_of_the_whole_network_may_predict_numbers_best() -> None:
     """Then the interval is calibrated by them."""
     kept = numbers(5, 80)
@@ -407,20 +398,6 @@ def test_logits_have_the_mean_and_covariance_of_the_laplace_approximation(form: 
     np.testing.assert_allclose(root @ root.transpose(0, 2, 1), expected, atol=1e-5)
     drawn = np.array([*draw_logits(known, kept.features)]) * known[TEMPERATURE]
     np.testing.assert_allclose(drawn.mean(axis=0), kept.features @ known[HEAD], atol=1e-9)
-
-
-def test_far_along_a_ray_the_last_layer_is_not_certain() -> None:
-    """A point's confidence goes to 1; the Gaussian's has a limit below, by its own spread."""
-    known = close((BayesianHead(),), start(), [examples(4, 60)], [examples(5, 200)])
-    assert VECTORS in known
-    shown = examples(6, 200).features[:, :-1]
-    ray = 500.0 * shown / np.linalg.norm(shown, axis=1, keepdims=True)
-    point = softmax(with_one(ray) @ known[HEAD], axis=1).max(axis=1)
-    found = Closed(known).predict(ray).mean_probability.max(axis=1)
-    twice = Closed(known).predict(1.9 * ray).mean_probability.max(axis=1)
-    assert point.mean() > 0.99
-    assert found.mean() < 0.95
-    np.testing.assert_allclose(twice, found, atol=0.03)
 
 
 @pytest.mark.parametrize("widths", [(), (2, 5)])
@@ -497,26 +474,6 @@ def test_familiarity_is_uniform_on_exchangeable_examples(count: int) -> None:
     assert np.mean(cost) < 0.002
 
 
-def test_mixing_costs_at_most_two_thousandths_of_a_nat_where_familiarity_is_uniform() -> None:
-    """Of a network that is certain and right, so that all it loses is −log w."""
-    certain = PredictionStatistics.of([np.tile([1.0, 0.0], (100_000, 1))]).result()
-    weights = np.minimum((np.arange(100_000) + 0.5) / 100_000 / MIXED_BELOW, 1.0)
-    assert 0.0005 < -mix_with_uniform(certain, weights).log_mean_probability[:, 0].mean() <= 0.002
-
-
-def test_features_that_outnumber_examples_tell_far_ones_from_others() -> None:
-    """Scores are then thousands of deviations of what Gaussian features have."""
-    rng = np.random.default_rng(0)
-    trained, kept, shown = (
-        Examples(with_one(rng.normal(size=(count, 200))), np.arange(count) % 2, 2)
-        for count in (6, 6, 100)
-    )
-    known = close((FeatureDensity(),), initial(np.zeros((201, 2))), [trained], [kept])
-    near, far = (Closed(known).predict(s * shown.features[:, :-1]).familiarity for s in (1, 50))
-    assert np.mean(near < 0.01) < 0.1
-    assert np.mean(far < 0.01) > 0.9
-
-
 def test_what_is_unlike_the_training_data_goes_to_the_uniform() -> None:
     kept, shown = examples(7, 300), examples(8, 400).features[:, :-1]
     known = close((FeatureDensity(),), start(3.0), [examples(6)], [kept])
@@ -566,26 +523,6 @@ def test_conformal_sets_are_those_of_crepes() -> None:
     by_class = [crepes(of_true[whole.labels == c], tested[:, [c]]) for c in range(CLASSES)]
     np.testing.assert_array_equal(sets["conformal"], crepes(of_true, tested))
     np.testing.assert_array_equal(sets["conformal-by-class"], np.hstack(by_class))
-
-
-def test_too_few_examples_for_alpha_give_whole_sets() -> None:
-    known = close((Conformal(conformal_alpha=0.01),), start(), [examples(10, 50)])
-    assert Closed(known).predict(examples(11, 20).features[:, :-1]).sets["conformal"].all()
-    for number in range(2, 200):
-        least = Conformal(conformal_alpha=1 / (number + 1))
-        assert least.held_back_problem(number) is None
-        assert least.held_back_problem(number - 1)
-
-
-def test_messages_are_shared_where_they_can_be() -> None:
-    """Head and density take two together; what rests on the final head waits."""
-    chain = (Conformal(), BayesianHead(), FeatureDensity())
-    messages = [[type(each).__name__ for each in measured] for measured in schedule(chain)]
-    assert messages == [
-        ["_HeadCurvature", "_MomentsByClass"],
-        ["_HeldBackGains", "_ScoresOfHeldBack"],
-        ["_ScoresOfLabels"],
-    ]
 
 
 @pytest.mark.parametrize(

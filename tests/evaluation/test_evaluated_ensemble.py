@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from bfl.errors import NotFiniteError
-from bfl.evaluation.evaluated_ensemble import evaluate_ensemble, names_of_members, of_a_posterior
-from bfl.experiments.studies.columns import Column, numbers_of_a_run
+from bfl.evaluation.evaluated_ensemble import evaluate_ensemble
 
 LABELS = np.array([0, 0, 1, 1])
 
@@ -82,29 +81,3 @@ def test_an_ensemble_without_samples_or_members_says_nothing_of_them() -> None:
         evaluate_ensemble([("sample-0", lost), ("client-0", lost)], LABELS)
     with pytest.raises(ValueError, match="no sample was added"):
         evaluate_ensemble([], LABELS)
-
-
-def test_the_numbers_are_those_that_a_study_may_show() -> None:
-    members = [("sample-0", SURE), ("client-0", SURER)]
-    assert evaluate_ensemble(members, LABELS).round_metrics({}).keys() <= set(numbers_of_a_run())
-    assert {f"ensemble-{name}" for name in names_of_members()} <= set(numbers_of_a_run())
-
-
-@pytest.mark.parametrize(
-    ("metric", "higher"),
-    [
-        ("ensemble-accuracy", True),
-        ("ensemble-samples-expected-calibration-error", False),
-        ("ensemble-retention-area-accuracy-predictive-entropy", True),
-        ("ensemble-mean-epistemic", None),
-        ("clients-mean-accuracy", None),
-    ],
-)
-def test_which_way_is_up_for_an_ensemble_is_so_for_a_posterior(
-    metric: str, higher: bool | None
-) -> None:
-    """Without it nothing would be said of the orders of ensembles."""
-    if metric in numbers_of_a_run():
-        assert Column(metric=metric).higher_is_better is higher
-    assert of_a_posterior("samples-accuracy") == "samples-accuracy"
-    assert of_a_posterior("ensemble-clients-accuracy") == "accuracy"

@@ -31,17 +31,6 @@ def below_the_limit(ulps: int, dtype: type = np.float32) -> tuple[list[Posterior
     return clients, Posterior(np.array([0.5], dtype), old)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_clients_one_ulp_below_the_limit(dtype: type) -> None:
-    """They once gave a mean of −838,860 and a variance of 1.7e7, with a fraction of 0."""
-    clients, previous = below_the_limit(1, dtype)
-    pooled = consolidate(clients, previous)
-    assert pooled.diagnostics[NEGATIVE] == 1.0
-    assert pooled.diagnostics[WIDER] == 0.0
-    assert pooled.posterior.variance[0] == pytest.approx(1.0, rel=1e-6)  # conflation
-    assert pooled.posterior.mean[0] == pytest.approx(0.4, rel=1e-6)
-
-
 @pytest.mark.parametrize(("apart", "usable"), [(2.0, False), (7.0, False), (9.0, True)])
 def test_rounding_grows_with_the_clients(apart: float, usable: bool) -> None:
     """Of K clients, a difference of up to K ε of the precision has no sign."""

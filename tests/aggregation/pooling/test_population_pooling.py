@@ -59,17 +59,6 @@ def test_the_distribution_is_the_literal_samplers(
         assert stats.ks_2samp(statistic(*got), statistic(*expected)).pvalue > 1e-3
 
 
-def test_the_expectation_is_the_linear_pools_but_for_one_over_n() -> None:
-    weights = np.array([0.5, 0.3, 0.2])
-    mean, variance = pooled(20, list(weights), seed=3)
-    within = weights @ SCALES**2
-    disagreement = weights @ (MEANS - weights @ MEANS) ** 2
-    error = 4 / np.sqrt(REPLICATIONS)
-    expected = (1 - 1 / 20) * within + disagreement
-    assert mean.mean() == pytest.approx(weights @ MEANS, abs=error * mean.std())
-    assert variance.mean() == pytest.approx(expected, abs=error * variance.std())
-
-
 def test_sample_counts_round_halves_up_and_are_at_least_one() -> None:
     rule = pooling_rules.create("ppa", {"population-size": 1000})
     assert [rule.mass(w) for w in (1e-9, 0.0014, 0.0625, 1 / 16 - 1e-16, 0.333, 1.0)] == [

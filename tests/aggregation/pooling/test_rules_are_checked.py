@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from bfl.aggregation.pooling import PoolingRule, client_statistics, pool
+from bfl.aggregation.pooling import PoolingRule, pool
 from bfl.aggregation.pooling.averages import NaiveWeightedAveragingRule
 from bfl.aggregation.pooling.base import Array, Block, Decoded, Totals
 from bfl.errors import PosteriorError
@@ -92,11 +92,6 @@ def test_variances_that_are_none_are_refused_in_the_first_block_that_has_some(
 def test_what_is_no_pool_is_refused_by_the_name_of_its_rule(rule: PoolingRule) -> None:
     with pytest.raises(PosteriorError, match="wrong-rule"):
         pool(rule, clients(), np.ones(3))
-
-
-def test_what_a_client_encodes_alone_is_checked() -> None:
-    with pytest.raises(PosteriorError, match="wrong-rule"):
-        client_statistics(encoding(lambda e: e[:1]), clients()[0], 1.0, clients()[0])
 
 
 @pytest.mark.parametrize("known", ["reference", "previous.mean", "previous.variance"])

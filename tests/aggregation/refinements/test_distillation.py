@@ -123,14 +123,3 @@ FEDBE: dict[str, Any] = {"strategy": "fedbe", "inference": "deterministic"}
 def test_what_cannot_be_distilled_is_refused(given: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigurationError, match=named):
         resolve({**FEDBE, **given})
-
-
-def test_what_is_refused_there_is_not_the_rest() -> None:
-    assert resolve(FEDBE).values["refinement"] == "distillation"
-    labels = {**FEDBE, "server-labels": True, "distillation-targets": "labels"}
-    resolve(labels)
-    resolve({**labels, "client-draws": 2})  # which nothing reads: there is no ensemble
-    resolve({**FEDBE, "ensemble-samples": 0, "ensemble-average": False})
-    # Plain steps have one rate, and a constant one is no cycle upside down.
-    resolve({**FEDBE, "distillation-learning-rate": 1e-4, "distillation-optimizer": "sgd"})
-    resolve({**FEDBE, "distillation-learning-rate": 1e-4, "swa-lowest-rate": 1e-4})

@@ -84,19 +84,6 @@ def test_clients_are_their_means_or_draws_of_their_own() -> None:
     np.testing.assert_allclose(values.std(axis=0), 0.3, rtol=0.08)
 
 
-def test_draws_have_the_variances_that_the_network_computes_with() -> None:
-    """From a client's own posterior and from the pool; nothing else of the models changes."""
-    models = client_models().computing_with(lambda variance: np.full_like(variance, 4.0))
-    made = EnsembleMembers(ensemble_samples=2_000, ensemble_average=False, client_draws=2_000)
-    drawn = list(made.members(models, samplers.create("pooled-posterior"), 3, 2))
-    for values in (drawn[:2_000], drawn[2_000:4_000]):
-        spread = np.stack([member.values for member in values]).std(axis=0)
-        np.testing.assert_allclose(spread, 2.0, rtol=0.08)
-    for left, now in zip(client_models().posteriors, models.posteriors, strict=True):
-        np.testing.assert_array_equal(now.mean, left.mean)
-        np.testing.assert_array_equal(now.point, left.point)
-
-
 class Wild(Sampler):
     """Draws what no moving variance may be."""
 

@@ -83,14 +83,6 @@ def test_the_gaussian_has_the_moments_of_equation_5(weights: Any) -> None:
     assert np.abs(correlation - np.eye(D + P)).max() < 0.05
 
 
-def test_clients_that_agree_are_what_is_sampled() -> None:
-    one = posterior(0)
-    models = ClientModels([one] * 3, range(3), SIZES, posterior(8), one, MANIFEST)
-    for name in ("gaussian", "dirichlet"):
-        for sample in drawn(samplers.create(name), models, 3):
-            np.testing.assert_allclose(sample, join_values(one), rtol=1e-12)
-
-
 @pytest.mark.parametrize("alpha", [0.5, 2.0])
 def test_the_dirichlet_has_its_known_mean_and_covariance(alpha: float) -> None:
     """With equal weights: of γ, 1/K and (δ_ij / K − 1/K²) / (K α + 1)."""
@@ -138,13 +130,6 @@ def test_normalized_differences_are_those_of_the_published_code() -> None:
         np.testing.assert_allclose(
             samples[:, part].std(axis=0), 0.1 * length * np.sqrt(variance), rtol=0.05
         )
-
-
-def test_a_tensor_that_nobody_has_moved_stays_where_it_is() -> None:
-    one = posterior(0)
-    models = ClientModels([one, one], range(2), SIZES[:2], one, one, MANIFEST)
-    sample = drawn(samplers.create("normalized-differences"), models, 1)[0]
-    np.testing.assert_array_equal(sample, join_values(one))
 
 
 def test_the_pooled_posterior_is_sampled_with_its_own_spread() -> None:

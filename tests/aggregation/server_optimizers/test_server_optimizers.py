@@ -60,18 +60,6 @@ def test_a_state_taken_up_again_goes_on_with_the_same_bits(optimizer: ServerOpti
     np.testing.assert_array_equal(current.point, whole[-1].point)
 
 
-@pytest.mark.parametrize("optimizer", ALL, ids=lambda optimizer: optimizer.name)
-def test_arguments_are_left_as_they_are(optimizer: ServerOptimizer) -> None:
-    previous, pooled, after = posteriors(2)
-    state, following = optimizer.apply({}, previous, pooled, StepContext(1))
-    kept = [np.array(v) for v in (previous.mean, pooled.mean, pooled.point, *state.values())]
-    optimizer.apply(state, following, after, StepContext(2))
-    for was, now in zip(
-        kept, (previous.mean, pooled.mean, pooled.point, *state.values()), strict=True
-    ):
-        np.testing.assert_array_equal(was, now)
-
-
 def test_a_velocity_may_be_a_running_average() -> None:
     """As FedBE's code has it: two rounds of averaging, then v ← 0.9 v + 0.1 Δ and θ ← θ + v."""
     settings = {"server-momentum": 0.9, "server-velocity": "average"}

@@ -1,7 +1,6 @@
 """Every weighting: what they share, and each against its formula."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -151,33 +150,6 @@ def test_distance_is_the_brute_force(seed: int, count: int) -> None:
     gamma = np.array([1 / kl(previous, client) for client in everyone])
     weights = weightings.create("distance").weigh(everyone, [1] * count, previous)
     np.testing.assert_allclose(weights, gamma / gamma.sum(), rtol=1e-9)
-
-
-@pytest.mark.parametrize("name", ["max-discrepancy", "distance"])
-def test_what_one_client_adds_to_the_mean_falls_with_its_distance(name: str) -> None:
-    """One coordinate alone is far away; else it would capture the pool by going further."""
-    rng = np.random.default_rng(0)
-    near = [Posterior(rng.normal(0, 0.01, 1000), np.full(1000, 1e-4)) for _ in range(9)]
-    previous = Posterior(np.zeros(1000), np.full(1000, 1e-4))
-    honest = weightings.create(name).weigh(near, [1] * 9, previous)
-    added = []
-    for far in (1e3, 1e8, 1e16, 1e20, 1e30):
-        mean = near[0].mean.copy()
-        mean[5] = far
-        hostile = Posterior(mean, near[0].variance)
-        weights = weightings.create(name).weigh([*near, hostile], [1] * 10, previous)
-        added.append(weights[-1] * far)
-        np.testing.assert_allclose(weights[:-1], honest, rtol=2e-3)
-    assert all(after < before for before, after in pairwise(added))
-    assert added[0] < 1.0
-
-
-def test_two_clients_that_coincide_take_the_weight_from_the_others_alike() -> None:
-    twin, other, third = clients(0, 3)
-    weights = weightings.create("max-discrepancy").weigh([twin, other, twin, third], [1] * 4)
-    assert weights[0] == pytest.approx(weights[2], rel=1e-9)
-    assert weights[[0, 2]].sum() == pytest.approx(1)
-    assert np.all(weights[[1, 3]] > 0)
 
 
 def test_clients_that_differ_by_less_than_rounding_have_equal_weights() -> None:

@@ -5,10 +5,7 @@ import pytest
 from scipy.special import softmax
 from small_network import SmallNetwork
 
-from bfl.configuration import resolve
-from bfl.data.datasets import load_dataset
 from bfl.evaluation.metrics import evaluate
-from bfl.evaluation.uncertainty import mean_uncertainties
 from bfl.learning.inferences import inferences
 from bfl.posteriors import Posterior
 
@@ -144,29 +141,6 @@ def test_draws_have_the_posteriors_mean_and_variance(flipout, monkeypatch):
     assert np.abs(correlation).max() < 5 / np.sqrt(size)
 
 
-@pytest.mark.slow
-def test_flipout_network_itself_predicts_alike(flipout):
-    """Weights drawn once per sample and Flipout's own perturbations have the same mean."""
-    from bfl.keras import tf
-    from bfl.learning.networks.network import normalized_images
-
-    count = 150
-    expected = flipout.predict(samples=count)
-    flipout.network.load(flipout.posterior)
-
-    @tf.function
-    def probabilities(key):
-        logits = flipout.network.logits(normalized_images(IMAGES), key, training=False)
-        return tf.nn.softmax(logits)
-
-    keys = [tf.constant([m, 99]) for m in range(count)]
-    drawn = np.stack([probabilities(key).numpy() for key in keys]).astype(np.float64)
-    error = np.sqrt(2 * drawn.var(axis=0) / count)
-    assert (np.abs(drawn.mean(axis=0) - expected.mean_probability) / error).max() < 5
-    epistemic = ((drawn - drawn.mean(axis=0)) ** 2).sum(axis=2).mean()
-    assert expected.epistemic.mean() == pytest.approx(epistemic, rel=0.1)
-
-
 def test_points_predict_once(deterministic):
     predictions = deterministic.predict(samples=7)
     assert predictions.samples == 1
@@ -259,48 +233,6 @@ def test_bits_do_not_depend_on_what_was_predicted_before(case, flipout, mc_dropo
         changes = ({"seed": 1}, {"labels": ("test", 2)}, {"labels": ("other", 1)})
         others = [digest(case.predict(**change)) for change in changes]
         assert len({tuple(each) for each in (first, *others)}) == 4
-
-
-@pytest.mark.parametrize("inference", ["flipout", "deterministic"])
-def test_evaluator_judges_the_test_set(inference):
-    from bfl.experiments.run.evaluator import Evaluator
-
-    dataset = load_dataset("digits")
-    configuration = resolve(
-        {
-            "model": "resnet8",
-            "inference": inference,
-            "strategy": "naive-weighted-averaging",
-            "evaluate-mc-samples": 2,
-            "seed": 3,
-        }
-    )
-    evaluator = Evaluator(configuration, dataset)
-    assert evaluator.initial.size == evaluator.manifest.gaussian_size
-    first = evaluator.metrics(evaluator.initial, 1)
-    predictions = evaluator.predict(evaluator.initial, samples=2, purpose=1)
-    assert predictions.examples == len(dataset.test_labels)
-    assert first == {
-        **evaluate(predictions, dataset.test_labels, configuration.values),
-        **mean_uncertainties(predictions),
-    }
-    hits = predictions.predicted == dataset.test_labels
-    assert first["accuracy"] == pytest.approx(hits.mean())
-    # Rounds have draws of their own.
-    assert (first != evaluator.metrics(evaluator.initial, 2)) == (inference == "flipout")
-
-
-@pytest.mark.parametrize("inference", inferences.names())
-def test_a_run_judged_at_its_mean_has_the_same_numbers_in_every_round(inference):
-    from bfl.experiments.run.evaluator import Evaluator
-
-    keys = {"strategy": "nwa", "model": "mlp", "inference": inference, "evaluate-at": "mean"}
-    keys["optimizer"] = "ivon" if inference == "ivon" else "adam"
-    evaluator = Evaluator(resolve(keys), load_dataset("digits"))
-    first = evaluator.metrics(evaluator.initial, 1)
-    assert evaluator.metrics(evaluator.initial, 2) == first
-    exact = evaluator.predictor.predict_at_mean(evaluator.initial, evaluator.dataset.test_images)
-    assert first["accuracy"] == np.mean(exact.predicted == evaluator.dataset.test_labels)
 
 
 @pytest.mark.parametrize("case", ["flipout", "mc_dropout"], indirect=True)

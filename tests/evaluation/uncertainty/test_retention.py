@@ -93,15 +93,6 @@ def test_the_control_is_the_root_mean_square_over_all_orders():
     assert random_gain(values) == pytest.approx(np.sqrt(np.mean(np.square(found))))
 
 
-def test_the_control_shrinks_with_the_test_set():
-    right = np.tile([1.0, 0.0], 5000)
-    assert random_gain(right) < 0.01 < random_gain(right[:100])
-    assert random_gain([0.3]) == 0.0
-    random = np.random.default_rng(0)
-    found = [retention_gain(right, random.random(10_000), higher_is_better=True) for _ in range(50)]
-    assert np.std(found) == pytest.approx(random_gain(right), rel=0.4)
-
-
 def test_a_gain_is_positive_where_the_uncertainty_knows():
     values, ranks = np.array([1.0, 1.0, 0.0, 0.0]), np.array([0.1, 0.2, 0.3, 0.4])
     assert retention_gain(values, ranks, higher_is_better=True) > 0.2

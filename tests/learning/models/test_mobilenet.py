@@ -72,11 +72,3 @@ def test_sides_of_images_of_32_and_64_pixels(shape, sides):
     model = mobilenet(shape=shape).model
     names = ("conv1_norm", "conv3_1c_norm", "conv4_1c_norm", "conv5_1c_norm", "conv9_norm")
     assert tuple(model.get_layer(name).output.shape[1] for name in names) == sides
-
-
-def test_dropout_follows_depthwise_convolutions_too():
-    from bfl.learning.networks.layers import KeyedDropout
-
-    model = mobilenet("mc-dropout").model
-    dropouts = [layer for layer in model.layers if isinstance(layer, KeyedDropout)]
-    assert len(dropouts) == 53

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from small_network import build
 
-from bfl.learning.models import architectures, create_architecture
-
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
 CIFAR, FASHION, SMALLEST = (32, 32, 3), (28, 28, 1), (16, 16, 1)
@@ -15,17 +13,6 @@ CIFAR, FASHION, SMALLEST = (32, 32, 3), (28, 28, 1), (16, 16, 1)
 
 def shapes(network: Any) -> dict[str, tuple[int, ...]]:
     return {p.name: p.shape for p in network.manifest}
-
-
-@pytest.mark.parametrize(
-    ("word", "name"),
-    [
-        *((word, "convolutional") for word in ("simple-cnn", "lenet5", "LeNet5")),
-        ("cnn2", "convnet"),
-    ],
-)
-def test_they_go_by_the_names_of_their_sources(word: str, name: str) -> None:
-    assert isinstance(create_architecture(word), architectures.get(name))
 
 
 @pytest.mark.parametrize(

@@ -84,16 +84,6 @@ def test_weights_are_taken_over_when_told_and_the_model_stays_as_it_is():
         np.testing.assert_array_equal(weight.numpy(), value)
 
 
-def test_activations_keep_their_precision():
-    model = network("deterministic", "bfloat16").model
-    folded = folded_model(model).model
-    types = {layer.name: layer.get_output_at(0).dtype for layer in model.layers}
-    assert {layer.name: layer.get_output_at(-1).dtype for layer in folded.layers} == types
-    exact = network("deterministic").model(images(), training=False).numpy()
-    error = np.abs(folded(images(), training=False).numpy() - exact).mean()
-    assert error < 2 * np.abs(model(images(), training=False).numpy() - exact).mean()
-
-
 def test_dropout_between_the_two_keeps_them_apart():
     model = network("mc-dropout").model
     assert folded_model(model).model is model

@@ -105,13 +105,6 @@ def train(trainer, steps, server_round, partition):
     trainer.train(dataset.train_images, dataset.train_labels, task)
 
 
-@pytest.mark.of_bfls_own
-def test_the_stochastic_inferences_are_all_here():
-    created = [inferences.create(name) for name in inferences.names()]
-    drawn = {each.name for each in created if each.gaussian or each.stochastic_prediction}
-    assert drawn == set(STOCHASTIC)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("inference", STOCHASTIC)
 def test_draws_of_steps_clients_and_rounds_are_all_different(inference, recorder):
@@ -174,19 +167,3 @@ def test_a_key_gives_keys_that_sums_do_not_reach(tensorflow):
     assert keys.shape == (5, 2)
     np.testing.assert_array_equal(split(tensorflow.constant([1, 2]), 5), keys)
     np.testing.assert_array_equal(split(tensorflow.constant([1, 2]), 9)[:5], keys)
-
-
-def test_seeds_of_steps_that_xla_compiles_are_all_different(tensorflow):
-    """Others than without XLA; the recorder notes nothing inside a compiled step."""
-    from bfl.learning.networks.layers import DRAWS_AT_ONCE, keyed, next_seed, split
-
-    def seeds(key):
-        images_key, network_key = tensorflow.unstack(split(key, 2))
-        with keyed(network_key):
-            drawn = [next_seed() for _ in range(DRAWS_AT_ONCE + 10)]
-        return tensorflow.stack([*tensorflow.unstack(split(images_key, 2)), *drawn])
-
-    compiled = tensorflow.function(seeds, jit_compile=True)
-    keys = tensorflow.unstack(split(tensorflow.constant([3, 4]), 20))
-    found = np.concatenate([compiled(key) for key in keys])
-    assert len(np.unique(found, axis=0)) == len(found) == 20 * (DRAWS_AT_ONCE + 12)

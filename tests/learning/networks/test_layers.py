@@ -138,24 +138,6 @@ def test_calls_under_one_key_draw_anew_and_keys_nest(kind):
         np.testing.assert_array_equal(layer(inputs).numpy(), second)
 
 
-@KINDS
-def test_graph_draws_the_bits_of_eager_execution(kind):
-    from bfl.keras import tf
-    from bfl.learning.networks.layers import keyed
-
-    layer, _ = make_layer("flipout", kind)
-    inputs = make_inputs(kind)
-
-    @tf.function
-    def run(layer_key):
-        with keyed(layer_key):
-            return layer(inputs)
-
-    for words in ((1, 2), (3, 4), (1, 2)):
-        np.testing.assert_allclose(run(key(*words)), call(layer, inputs, key(*words)), atol=1e-6)
-    np.testing.assert_array_equal(run(key(1, 2)), run(key(1, 2)))
-
-
 def test_signs_of_the_dense_layer():
     """Outputs deviate by (x_i ∘ s_i) Δ ∘ r_i, with one Δ for the batch and signs per example."""
     layer, parameters = make_layer("flipout", "dense", bias_scale=1e-6)
@@ -256,15 +238,3 @@ def test_dropout(rate, training):
     assert np.abs(shares - (1 - rate)).max() < 5 * np.sqrt(rate * (1 - rate) / 500)
     np.testing.assert_array_equal(run(1, 2), output)
     assert ((run(1, 3) != 0) != kept).mean() == pytest.approx(2 * rate * (1 - rate), abs=0.03)
-
-
-def test_seeds_outside_of_a_key_are_constant():
-    from bfl.learning.networks.layers import keyed, next_seed
-
-    assert next_seed().numpy().tolist() == [0, 0]
-    with keyed(key(5, 6)):
-        seeds = [tuple(next_seed().numpy().tolist()) for _ in range(50)]
-    assert len(set(seeds)) == 50
-    with pytest.raises(RuntimeError), keyed(key(5, 6)):
-        raise RuntimeError
-    assert next_seed().numpy().tolist() == [0, 0]

@@ -6,10 +6,8 @@ import pytest
 from one_layer import task_of
 from small_network import build
 
-from bfl.evaluation.prediction.monte_carlo import drawn_values
 from bfl.learning.inferences import inferences
-from bfl.learning.networks.parametrizations import SOFTPLUS, LogVariance
-from bfl.posteriors import Posterior
+from bfl.learning.networks.parametrizations import LogVariance
 from bfl.posteriors.manifest import Manifest, Parameter
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
@@ -79,13 +77,6 @@ def test_the_network_computes_with_the_clamped_variance(clamp, expected):
     assert len(layer.standard_deviations) == 1, "the bias is a point"
     ratio = outputs.var(axis=0) / (5 * np.exp(expected) + 1e-8)
     np.testing.assert_allclose(ratio, 1, atol=5 * np.sqrt(2 / 20_000))
-
-
-def test_the_predictive_draws_what_the_network_computes_with():
-    posterior = Posterior(np.zeros(40_000, np.float32), np.full(40_000, np.exp(-9.0), np.float32))
-    for form, expected in ((LogVariance(8.0), -4.0), (LogVariance(), -4.5), (SOFTPLUS, -4.5)):
-        drawn = drawn_values(posterior, 0, ("a",), 0, form)
-        assert np.log(drawn.std()) == pytest.approx(expected, abs=0.02)
 
 
 @pytest.mark.parametrize(("word", "share"), [("he-normal", 2.0), ("lecun-normal", 1.0)])

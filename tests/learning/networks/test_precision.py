@@ -6,7 +6,6 @@ from one_layer import posterior_of
 from small_network import build
 
 from bfl.learning.inferences import inferences
-from bfl.learning.priors import NormalPrior
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
@@ -38,27 +37,3 @@ def test_parameters_stay_in_float32(inference):
     network.load(posterior)
     np.testing.assert_array_equal(network.posterior().mean, posterior.mean)
     np.testing.assert_array_equal(network.posterior().point, posterior.point)
-
-
-def test_divergence_does_not_depend_on_the_precision():
-    values = []
-    for precision in ("float32", "bfloat16"):
-        network = build("resnet8", "flipout", SHAPE, precision=precision)
-        network.load(posterior_of(network, 1, 0.1, 0.1))
-        network.set_prior(NormalPrior(0.0, 1.0))
-        network.logits(IMAGES, KEY, training=True)
-        values.append(float(network.divergence()))
-    assert values[0] == values[1]
-
-
-def test_policy_is_as_before_afterwards():
-    from bfl.keras import keras
-    from bfl.learning.networks.layers import computing_in
-
-    before = keras.mixed_precision.global_policy().name
-    with computing_in("bfloat16"):
-        assert keras.mixed_precision.global_policy().name == "mixed_bfloat16"
-    assert keras.mixed_precision.global_policy().name == before
-    with pytest.raises(ZeroDivisionError), computing_in("bfloat16"):
-        1 / 0  # noqa: B018
-    assert keras.mixed_precision.global_policy().name == before == "float32"

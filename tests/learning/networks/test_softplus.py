@@ -38,11 +38,3 @@ def test_every_scale_from_1e_minus_8_to_1e6_is_finite_in_float32() -> None:
 def test_a_scale_that_has_no_inverse_is_clipped_just_above_epsilon(sigma: float) -> None:
     clipped = np.sqrt(SOFTPLUS.variance(SOFTPLUS.untransformed(sigma**2)))
     assert np.float32(clipped) == np.nextafter(np.float32(EPSILON), np.float32(1))
-
-
-def test_extreme_untransformed_scales_do_not_overflow() -> None:
-    given = np.array([-1e30, -800.0, 0.0, 800.0, 1e30], np.float32)
-    scale = np.sqrt(SOFTPLUS.variance(given))
-    np.testing.assert_allclose(scale[:4], [EPSILON, EPSILON, EPSILON + np.log(2), 800], rtol=1e-7)
-    assert np.all(np.isfinite(scale))
-    assert scale.dtype == np.float64

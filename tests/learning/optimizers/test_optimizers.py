@@ -111,8 +111,3 @@ def test_weight_decay_is_a_part_of_the_gradient_of_what_decays(name, of, first, 
     by_hand = {"adam": adam_by_hand, "sgd": lambda n, decay: descent_by_hand(n, 0.9, decay)}[name]
     which = {"kernels" if of == "kernels" else "scales": (1,)}
     assert_follows(optimizer, lambda n: by_hand(n, second if n == 1 else first), **which)
-
-
-def test_defaults_are_those_of_the_paper():
-    optimizer = optimizers.create("sgd")
-    assert (optimizer.momentum, optimizer.weight_decay) == (0.9, 1e-5)

@@ -62,13 +62,6 @@ def test_the_divergence_from_a_flat_prior_is_the_negative_entropy(received):
     np.testing.assert_allclose(by_scale, -1 / scale.numpy(), rtol=1e-5)
 
 
-def test_previous_global_is_what_is_received(received):
-    prior = priors.create("previous-global").density(received, {})
-    np.testing.assert_array_equal(prior.mean, received.mean)
-    np.testing.assert_allclose(prior.scale**2, received.variance, rtol=1e-6)
-    assert prior.scale.shape == (20,)
-
-
 @pytest.mark.parametrize("name", priors.names())
 def test_first_posterior_is_the_networks_unless_the_prior_is_what_a_run_begins_with(received, name):
     initial = Posterior(received.mean, received.variance, np.ones(3, np.float32))

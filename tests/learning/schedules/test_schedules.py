@@ -7,8 +7,6 @@ import pytest
 
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
-from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.run.resume import check_output
 from bfl.learning.schedules import schedules
 
 
@@ -54,19 +52,6 @@ def test_refused_settings(key, text):
         resolve({"schedule": "step", "lr-milestones": "1.5,3"})
     with pytest.raises(ConfigurationError, match="lr-factors"):
         resolve({"schedule": "step", "lr-factors": "0.1,0"})
-
-
-def test_only_milestones_in_rounds_allow_more_rounds(tmp_path):
-    given = {"schedule": "step", "rounds": 10, "output-dir": str(tmp_path), "resume": True}
-    for name, milestones in (("shares", "0.3,0.6"), ("numbers", "0,3")):
-        begun = resolve({**given, "name": name, "lr-milestones": milestones})
-        RunFolder.create(tmp_path, name, begun.values, {}).append_round({"round": 1})
-        check_output(begun)
-        if name == "shares":
-            with pytest.raises(ConfigurationError, match="rounds was 10 and is 20"):
-                check_output(begun.replace(rounds=20))
-        else:
-            check_output(begun.replace(rounds=20))
 
 
 @pytest.mark.parametrize("name", schedules.names())

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from bfl.configuration import resolve
-from bfl.errors import ConfigurationError
 from bfl.federation.parts import Trained
 from bfl.learning.starts import starts
 from bfl.posteriors import Posterior
@@ -52,12 +50,6 @@ def test_a_client_begins_with_the_initial_network_until_it_has_been_pooled():
     assert gaussians(start.begin(state, RECEIVED, lambda: INITIAL)) == 1.0
 
 
-def test_control_variates_need_the_received_posterior_as_start():
-    assert resolve({"strategy": "scaffold", "start": "posterior"}).correction.name == "scaffold"
-    with pytest.raises(ConfigurationError, match="goes with no start elsewhere"):
-        resolve({"strategy": "scaffold", "start": "initial-network"})
-
-
 @pytest.mark.parametrize(("name", "afterwards"), [("mean", 2.0), ("mean-own-variances", 3.0)])
 def test_the_mean_with_fresh_variances_or_those_that_were_pooled_last(name, afterwards):
     start = starts.create(name)
@@ -68,9 +60,3 @@ def test_the_mean_with_fresh_variances_or_those_that_were_pooled_last(name, afte
     assert not sent
     begun = start.begin(start.commit(kept, 1.0), RECEIVED, lambda: INITIAL)
     assert (begun.mean[0], begun.variance[0], begun.point[0]) == (1.0, afterwards, 1.0)
-
-
-@pytest.mark.parametrize("name", ["mean", "mean-own-variances"])
-def test_a_start_of_means_needs_gaussians(name):
-    with pytest.raises(ConfigurationError, match="needs Gaussian posteriors"):
-        resolve({"start": name, "inference": "deterministic", "pooling": "nwa"})

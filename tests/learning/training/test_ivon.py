@@ -1,7 +1,5 @@
 """IVON's steps beside those of the reference package, with any prior, and what is refused."""
 
-from unittest.mock import Mock
-
 import numpy as np
 import pytest
 from ivon_reference import (
@@ -15,9 +13,7 @@ from ivon_reference import (
     reference_steps,
 )
 from one_layer import OneLayer, posterior_of, task_of, train, trainer_of
-from scipy.special import softmax
 
-from benchmarks.fidelity import problems
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
 from bfl.learning.inferences import inferences
@@ -93,30 +89,6 @@ def test_steps_are_those_that_the_reference_package_has_made(
     architecture, temperature, monkeypatch
 ):
     compare(dict(np.load(FIXTURE)), monkeypatch, architecture, temperature)
-
-
-def test_fidelity_makes_the_same_steps():
-    given = np.load(FIXTURE)
-
-    class Softmax(problems.Likelihood):
-        """Logits of three classes from the pixels and one, with a kernel and a bias."""
-
-        def derivatives(self, weights):
-            residual = np.eye(3)[self.targets[0]] - softmax(
-                self.features @ weights.reshape(-1, 3), 1
-            )
-            return (self.features.T @ residual).reshape(1, -1), None
-
-    pixels = given["pixels"] / 127.5 - 1.0
-    data = Softmax(np.column_stack([pixels, np.ones(len(pixels))]), given["labels"][None])
-    mean, begun = given["start"][None].astype(float), INITIAL_HESSIAN + DELTA
-    zeros, rates = 0.0 * mean, [RATE * begun] * len(given["draws"])
-    draws = Mock(standard_normal=Mock(side_effect=given["draws"][:, None]))
-    mean, precision = data.ivon(
-        mean, zeros + begun, int(LAMBDA), (zeros, zeros + DELTA), rates, draws, DECAY
-    )
-    np.testing.assert_allclose(mean[0], given["means"][-1], rtol=0, atol=1e-5)
-    np.testing.assert_allclose(precision[0] - DELTA, given["hessians"][-1], rtol=0, atol=1e-5)
 
 
 def test_steps_are_those_of_the_reference_package(monkeypatch):

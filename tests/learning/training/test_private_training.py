@@ -1,6 +1,5 @@
 """Private training against what can be worked out: sums, their sensitivity, noise, and no noise."""
 
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -175,20 +174,6 @@ def test_noise_reaches_every_trained_parameter() -> None:
     ]
     for name in ("mean", "variance"):
         assert np.mean(getattr(ends[0], name) != getattr(ends[1], name)) > 0.9
-
-
-def test_a_rate_that_falls_within_the_round_falls_here_too() -> None:
-    falling = private_trainer("deterministic", part(clip_norm=1.0), rate_decay=1e-30)
-    steady = private_trainer("deterministic", part(clip_norm=1.0))
-    task = task_of(posterior_of(steady.network, 1))
-    once = replace(task, epochs=1)
-    moved = [
-        train(trainer, task).posterior.point - task.received.point for trainer in (steady, falling)
-    ]
-    assert np.abs(moved[1]).max() > 0.0
-    assert np.abs(moved[0] - moved[1]).max() > 0.0
-    # All steps but the first are as good as none, however many epochs there are.
-    assert train(falling, once).posterior.digest() == train(falling, task).posterior.digest()
 
 
 def test_what_bounds_no_gradients_is_no_protection() -> None:

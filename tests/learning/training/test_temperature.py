@@ -105,18 +105,6 @@ def test_without_a_prior_the_tempered_likelihood_is_found(temperature: float) ->
     assert (np.abs(mean - solution) < 0.5 * np.sqrt(expected)).all()
 
 
-def test_a_cold_posterior_has_its_prior_whole() -> None:
-    """p(D|θ)^(1/T) p(θ) has the precision Σ x² / (T s²) + 1 / scale²; both have one mode here."""
-    temperature, scale = 0.05, 0.05
-    _, variance = fitted(temperature, lambda received: NormalPrior(received.mean, scale))
-    of_data, of_prior = np.square(INPUTS).sum(axis=0) / NOISE**2, 1 / scale**2
-    precision = of_data / temperature + of_prior
-    np.testing.assert_allclose(variance, 1 / precision, rtol=0.1)
-    # Neither without T, nor with T on both or on neither's side, would it be that.
-    for other in (of_data + of_prior, of_data / temperature, precision + of_prior / temperature):
-        assert np.abs(precision / other - 1).max() > 0.2
-
-
 def one_step(temperature: float, terms: tuple[str, ...]) -> Any:
     objective = tuple(objectives.create(term, {"proximal-mu": 2.0}) for term in terms)
     trainer = trainer_of(temperature, objective)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_network import SmallNetwork
 from trained_digits import (
     BATCH,
     INFERENCES,
@@ -18,7 +17,6 @@ from trained_digits import (
 )
 
 import bfl
-from bfl.data.datasets import load_dataset
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
@@ -98,28 +96,3 @@ def test_bits_are_those_of_a_fresh_process_whoever_was_served_before():
 
 
 # Learning
-
-
-@pytest.mark.parametrize("inference", INFERENCES)
-def test_digits_are_learned(inference):
-    from bfl.evaluation.prediction.monte_carlo import Predictor
-
-    dataset = load_dataset("digits")
-    trainer = trainer_of(inference)
-    received = trainer.network.initial_posterior(0)
-    everything = np.arange(len(dataset.train_labels))
-    first = trainer.train(*digits(), make_task(received, everything, rate=3e-3))
-    second = trainer.train(
-        *digits(), make_task(first.posterior, everything, epochs=3, rate=3e-3, labels=(2, 0))
-    )
-    assert second.negative_log_likelihood < first.negative_log_likelihood / 2
-    assert second.objective < first.objective
-    predicts = Predictor(trainer.network, SmallNetwork())
-    for images, labels in (
-        (dataset.train_images, dataset.train_labels),
-        (dataset.test_images, dataset.test_labels),
-    ):
-        predictions = predicts.predict(
-            second.posterior, images, samples=5, seed=0, labels=("test",)
-        )
-        assert (predictions.predicted == labels).mean() > 0.8
