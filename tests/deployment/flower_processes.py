@@ -5,16 +5,11 @@ import signal
 import socket
 import subprocess
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
 from installed import executable
-
-from bfl.experiments.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SETTINGS = 'model="mlp" rounds=1 local-epochs=1 mc-samples=2 evaluate-mc-samples=1 figures="none"'
@@ -143,17 +138,6 @@ class Flower:
         self.started.add(process.pid)
         return process.pid
 
-    def wait_for_superlink(self, port: int, timeout: float = 60) -> None:
-        """Wait until a SuperLink answers."""
-        deadline = time.monotonic() + LOADED * timeout
-        while time.monotonic() < deadline:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1):
-                    return
-            except (urllib.error.URLError, OSError):
-                time.sleep(0.2)
-        pytest.fail(f"no SuperLink on port {port} after {timeout:g} s:\n{self.logs()}")
-
     def run(
         self, *command: str, timeout: float = 150, **more: str
     ) -> subprocess.CompletedProcess[str]:
@@ -185,18 +169,3 @@ class Flower:
     def end(self) -> None:
         """End all that was started."""
         end_processes(self.started)
-
-
-def final_digest(folder: Path) -> str:
-    """Return the SHA-256 of a run's last posterior."""
-    return str(RunFolder(folder).rounds()[-1]["posterior-sha256"])
-
-
-def check_complete(folder: Path, settings: Mapping[str, object]) -> None:
-    """Check that a run has left its final metrics, and the figures that it was to draw."""
-    run = RunFolder(folder)
-    assert {key: run.config()[key] for key in settings} == dict(settings)
-    assert 0.0 <= run.metrics()["accuracy"] <= 1.0
-    if run.config()["figures"] != "none":
-        figures = {path.name for path in (folder / "figures").iterdir()}
-        assert {"retention-curves.png", "reliability-diagram.png"} <= figures

@@ -220,7 +220,9 @@ import os, runpy, sys, types
 from flwr.supercore.fab import Fab
 runtime = types.ModuleType("runtime")
 runtime.Error = None
-runtime.install_from_fab = lambda content, skip_prompt: print(f"installed {content}", flush=True)
+def install(content, skip_prompt):
+    print(f"installed {content}", file=sys.stderr, flush=True)
+runtime.install_from_fab = install
 content = os.environ["BUNDLE"].encode()
 runtime.pull_task_input = lambda client: (0, 0, 0, Fab("another", content, {}))
 def run_clientapp(address, token, insecure, certificates):

@@ -8,7 +8,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from small_runs import small_study
 
 from bfl.experiments.results.run_folder import RunFolder
 
@@ -16,6 +15,29 @@ pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+STUDY = """
+title = "Small"
+[base]
+dataset = "digits"
+model = "mlp"
+inference = "deterministic"
+strategy = "nwa"
+train-examples = 300
+test-examples = 100
+rounds = 1
+local-epochs = 1
+clients = 2
+figures = "none"
+closing = "none"
+[axes]
+seed = [0, 1]
+[[rows]]
+label = { rule = "NWA" }
+[[columns]]
+metric = "accuracy"
+title = "accuracy"
+"""
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +107,7 @@ def test_the_app_is_described_as_in_the_checkout(wheel: Path) -> None:
 
 
 def test_the_commands_work_in_any_folder(scripts: Path, tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(small_study(1), encoding="utf-8")
+    (tmp_path / "small.toml").write_text(STUDY, encoding="utf-8")
     serial = ("study", "small.toml", "--backend", "serial")
     assert "2 of 2 runs are done" in run(scripts, tmp_path, "bfl", *serial)
     assert "| NWA |" in run(scripts, tmp_path, "bfl", "table", "small.toml")
