@@ -63,10 +63,10 @@ output = ""
 
 ROLES = {
     "ServerApp": "flwr-serverapp",
-    "SuperLink": "superlink.py",
+    "SuperLink": "flower_process.py superlink",
     "proxy": "federation proxy",
-    "a client's SuperNode": "warm_node.py",
-    "a client's app": "warm_worker.py",
+    "a client's SuperNode": "flower_process.py node",
+    "a client's app": "flower_process.py worker",
 }
 """Processes, by a part of their command lines."""
 

@@ -28,7 +28,7 @@ from bfl.deployment.authority import (
 from bfl.deployment.private_files import check_private, private_folder, write_private
 from bfl.deployment.processes import LOG, Processes, Say, flower_environment
 from bfl.deployment.settings import Identity, NodeSettings, NodeTable
-from bfl.engine.flower.warm import NodePort, Task, Tasks, WarmWorker, node_command
+from bfl.engine.flower.warm import NodePort, Task, Tasks, WarmWorker, flower_command
 from bfl.errors import DataError
 from bfl.experiments.results.run_folder import locked
 from bfl.files import write_atomically
@@ -66,7 +66,7 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
         with closing(Processes(environment, work, state / LOG)) as processes, closing(worker):
             processes.start(
                 f"the SuperNode of {name}",
-                *(*node_command(), "--superlink", identity.address),
+                *(*flower_command("node"), "--superlink", identity.address),
                 *("--root-certificates", folder / names.CA),
                 *("--auth-supernode-private-key", folder / names.CLIENT_KEY),
                 *("--host", "127.0.0.1", "--port", port.address.rpartition(":")[2]),

@@ -27,7 +27,7 @@ from bfl.deployment.authority import (
 from bfl.deployment.client_list import Client, ClientList
 from bfl.deployment.processes import LOG, Processes, Say, command
 from bfl.deployment.settings import EVERY_ADDRESS, EVERY_ADDRESS_6, ServerSettings
-from bfl.engine.flower.superlink import superlink_command
+from bfl.engine.flower.warm import flower_command
 from bfl.errors import BflError, DataError, RunError
 from bfl.experiments.results.run_folder import locked
 from bfl.texts import from_json
@@ -101,7 +101,7 @@ def _start_flower(started: Processes, folder: Path, state: Path, address: str) -
     host, _, port = address.partition(":")
     started.start(
         "the SuperLink",
-        *(*superlink_command(), "--host", host, "--port", port),
+        *(*flower_command("superlink"), "--host", host, "--port", port),
         *("--ssl-ca-certfile", authority),
         *("--ssl-certfile", folder / names.SERVER_CERTIFICATE),
         *("--ssl-keyfile", folder / names.SERVER_KEY),

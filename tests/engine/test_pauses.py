@@ -4,10 +4,15 @@ import inspect
 import subprocess
 from pathlib import Path
 
+import pytest
+from flwr.supercore import sql_mixin
+from flwr.supercore.object_store.sql_object_store import SqlObjectStore
+from flwr.superlink import cli
 from flwr.supernode import start_client_internal
+from sqlalchemy import text
 
-from bfl.engine.flower import warm, warm_node
-from bfl.engine.flower.warm_node import Pauses
+from bfl.engine.flower import flower_process, warm
+from bfl.engine.flower.flower_process import Pauses
 
 # Flower's SuperNode looks for a message, and then for the reply to it.
 STAND_IN = """
@@ -60,12 +65,30 @@ def test_flowers_loop_waits_so_long_for_both() -> None:
 
 
 def test_the_node_and_the_worker_have_the_short_ones(tmp_path: Path) -> None:
-    program, *options = warm.node_command()
+    program, path, *words = warm.flower_command("node")
     done = subprocess.run(
-        [program, options[0], "-c", STAND_IN, options[1], "--superlink", "here"],
+        [program, path, "-c", STAND_IN, *words, "--superlink", "here"],
         capture_output=True,
         text=True,
         cwd=tmp_path,
         check=True,
     )
-    assert done.stdout == f"Pauses {warm_node.PULL_BACKOFF} ['--superlink', 'here']\n"
+    assert done.stdout == f"Pauses {flower_process.PULL_BACKOFF} ['--superlink', 'here']\n"
+
+
+def test_a_superlinks_calls_wait_longer_while_others_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[int] = []
+
+    def connect() -> None:
+        store = SqlObjectStore(str(tmp_path / f"{len(waits)}.db"))
+        store.initialize()
+        with store.session() as session:
+            waits.append(int(session.execute(text("PRAGMA busy_timeout")).scalar_one()))
+
+    monkeypatch.setattr(sql_mixin, "SQLITE_PRAGMAS", sql_mixin.SQLITE_PRAGMAS)  # is put back
+    monkeypatch.setattr(cli, "flower_superlink", connect)
+    connect()
+    flower_process.run_superlink()
+    assert waits == [5_000, flower_process.BUSY_TIMEOUT * 1_000]

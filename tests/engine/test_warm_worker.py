@@ -28,7 +28,7 @@ for line in sys.stdin:
     if token == "slow":
         time.sleep(2)
     with open("played", "a") as played:
-        played.write(f"{token} {os.getpid()} {sys.argv[1]} {sys.argv[3:]}\\n")
+        played.write(f"{token} {os.getpid()} {sys.argv[2]} {sys.argv[4:]}\\n")
     print(0, flush=True)
 """
 
@@ -65,7 +65,7 @@ def worker(
     tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[WarmWorker]:
     (tmp_path / "stand_in.py").write_text(STAND_IN)
-    monkeypatch.setattr(warm, "WORKER", tmp_path / "stand_in.py")
+    monkeypatch.setattr(warm, "PROCESS", tmp_path / "stand_in.py")
     port = NodePort("address", tmp_path / "ca.crt")
     of_operator = WarmWorker(port, os.environ, tmp_path, said.append, 60.0, ["approved"])
     with closing(of_operator) as worker:
@@ -198,7 +198,7 @@ def test_flowers_end_of_a_task_is_not_the_workers(tmp_path: Path) -> None:
     """
     (tmp_path / "ca.crt").write_bytes(b"ca")
     done = subprocess.run(
-        [sys.executable, "-P", "-c", REAL, str(warm.WORKER), "address", "ca.crt"],
+        [sys.executable, "-P", "-c", REAL, str(warm.PROCESS), "worker", "address", "ca.crt"],
         input="first\nsecond\n",
         capture_output=True,
         text=True,
@@ -244,8 +244,9 @@ def played_with(folder: Path, bundle: str, *approved: str) -> list[str]:
     """Return what the worker does with a bundle of which the server says a hash that is not its."""
     (folder / "ca.crt").write_bytes(b"ca")
     (folder / "apps" / "bfl.bfl.1.another").mkdir(parents=True, exist_ok=True)
+    worker = (str(warm.PROCESS), "worker", "address", "ca.crt")
     done = subprocess.run(
-        [sys.executable, "-P", "-c", WITH_BUNDLE, str(warm.WORKER), "address", "ca.crt", *approved],
+        [sys.executable, "-P", "-c", WITH_BUNDLE, *worker, *approved],
         input="token\n",
         capture_output=True,
         text=True,
@@ -275,7 +276,7 @@ def test_the_worker_imports_nothing_of_ours(tmp_path: Path) -> None:
     """A task's bundle brings bfl; what is there first would be played in its place."""
     code = "import runpy, sys; runpy.run_path(sys.argv[1]); print(*sorted(sys.modules))"
     done = subprocess.run(
-        [sys.executable, "-P", "-c", code, str(warm.WORKER)],
+        [sys.executable, "-P", "-c", code, str(warm.PROCESS)],
         capture_output=True,
         text=True,
         cwd=tmp_path,

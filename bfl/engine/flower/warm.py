@@ -25,8 +25,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 
 from bfl.engine.processes import with_parent
 
-WORKER = Path(__file__).with_name("warm_worker.py")
-NODE = Path(__file__).with_name("warm_node.py")
+PROCESS = Path(__file__).with_name("flower_process.py")
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 
 GIVEN_UP_PATIENCE = 5.0
@@ -60,9 +59,10 @@ class NodePort:
     authority: Path
 
 
-def node_command() -> list[str]:
-    """Return the command of a SuperNode that looks for work often; flower-supernode's options."""
-    return [sys.executable, "-P", str(NODE)]
+def flower_command(role: str) -> list[str]:
+    """Return the command of a process of ours: ``superlink`` and ``node`` take Flower's options."""
+    # -P: not the folder of the file, whose modules have names that an app may use.
+    return [sys.executable, "-P", str(PROCESS), role]
 
 
 class Tasks:
@@ -187,8 +187,7 @@ class WarmWorker:
             self.close()
         if self._process is None:
             port = self._port
-            # -P: not the folder of the file, whose modules have names that an app may use.
-            worker = (sys.executable, "-P", WORKER, port.address, port.authority)
+            worker = [*flower_command("worker"), port.address, str(port.authority)]
             self._process = subprocess.Popen(
                 with_parent(*worker, *self._bundles),
                 cwd=self._work,

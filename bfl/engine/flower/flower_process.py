@@ -1,8 +1,10 @@
-"""A process that plays a node's client task after task, with all that it has imported and traced.
+"""Flower's SuperLink and SuperNode with other pauses, and the process that plays a node's tasks.
 
-It is started as a file of its own and imports nothing of bfl, which a task's bundle brings. Each
-line of its standard input is the one-time token of a task; for each it prints a line when it is
-over. It opens no port, and ends when its input does.
+It is started as a file of its own, ``python -P flower_process.py ROLE ARGUMENT...``, and imports
+nothing of bfl, which a task's bundle brings. ``superlink`` and ``node`` take the arguments of
+Flower's commands. A ``worker`` plays task after task, with all that it has imported and traced:
+each line of its standard input is the one-time token of a task; for each it prints a line when it
+is over. It opens no port, and ends when its input does.
 """
 
 from __future__ import annotations
@@ -11,9 +13,9 @@ import hashlib
 import importlib
 import io
 import os
-import runpy
 import shutil
 import sys
+import time
 from collections.abc import Callable, Collection
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -26,7 +28,47 @@ from flwr.common.constant import APP_DIR
 from flwr.supercore.exit.exit_handler import trigger_exit_handlers
 from flwr.supercore.utils import get_flwr_home
 
-PAUSES = Path(__file__).with_name("warm_node.py")
+BUSY_TIMEOUT = 120
+"""Seconds that a call waits while another one writes to the SuperLink's database; Flower: 5, which
+writing a posterior of hundreds of megabytes takes."""
+
+PULL_BACKOFF = 0.1
+"""Seconds until an object that is still on its way is asked for again; Flower: 1."""
+
+LEAST, SHARE, REPLY_LOOK = 0.25, 0.1, 0.05
+"""A SuperNode's pause between looks for a message is a tenth of the time since the last one, in
+seconds from 0.25 to Flower's 3; that for the reply of its own process 0.05, Flower's 0.5."""
+
+
+def quick_pulls() -> None:
+    """Have Flower's functions of this process ask sooner for objects that are on their way."""
+    transfers = importlib.import_module("flwr.supercore.inflatable.inflatable_utils")
+    for name in ("pull_objects", "pull_and_inflate_object_from_tree"):
+        getattr(transfers, name).__kwdefaults__["initial_backoff"] = PULL_BACKOFF
+
+
+class Pauses:
+    """In the place of the module ``time`` in the loop of a SuperNode."""
+
+    def __init__(
+        self,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._sleep = sleep
+        self._clock = clock
+        self._worked = clock()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait shorter than Flower, which waits 0.5 s at most for a reply, more for a message."""
+        if seconds <= 0.5:
+            self._sleep(min(seconds, REPLY_LOOK))
+            self._worked = self._clock()
+            return
+        self._sleep(min(seconds, max(LEAST, SHARE * (self._clock() - self._worked))))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
 
 
 class TaskIsOverError(Exception):
@@ -88,7 +130,25 @@ def only_approved(approved: Collection[str], install: Callable[..., Any]) -> Cal
     return install_approved
 
 
-def main(address: str, authority: str, *approved: str) -> None:
+def run_superlink() -> None:
+    """Run the SuperLink."""
+    connections: Any = importlib.import_module("flwr.supercore.sql_mixin")
+    pragmas = {**dict(connections.SQLITE_PRAGMAS), "busy_timeout": str(BUSY_TIMEOUT * 1000)}
+    connections.SQLITE_PRAGMAS = tuple(pragmas.items())
+    command: Any = importlib.import_module("flwr.superlink.cli")
+    command.flower_superlink()
+
+
+def run_node() -> None:
+    """Run the SuperNode."""
+    quick_pulls()
+    loop: Any = importlib.import_module("flwr.supernode.start_client_internal")
+    loop.time = Pauses()
+    command: Any = importlib.import_module("flwr.supernode.cli.flower_supernode")
+    command.flower_supernode()
+
+
+def play_tasks(address: str, authority: str, *approved: str) -> None:
     """Play the tasks of the SuperNode at a port, known by a certificate's file."""
     # What the app prints goes to the log; the lines that say that a task is over to the parent.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -96,7 +156,7 @@ def main(address: str, authority: str, *approved: str) -> None:
     runtime: Any = importlib.import_module("flwr.supernode.runtime.run_clientapp")
     runtime.flwr_exit = end_task
     runtime.Error = without_message
-    runpy.run_path(str(PAUSES))["quick_pulls"]()
+    quick_pulls()
     installed = get_flwr_home() / APP_DIR
     if approved and installed.exists():
         # Flower finds what is installed by 8 digits of its hash, which others can be made to have.
@@ -114,4 +174,8 @@ def main(address: str, authority: str, *approved: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    role = sys.argv.pop(1)
+    if role == "worker":
+        play_tasks(*sys.argv[1:])
+    else:
+        {"superlink": run_superlink, "node": run_node}[role]()
