@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,7 +24,6 @@ from bfl.learning.models import Architecture, create_architecture
 from bfl.learning.personalizations import PersonalModel
 from bfl.plugins import load_plugins, refuse_unnamed
 from bfl.posteriors import Manifest, Posterior
-from bfl.posteriors.manifest import Parameter
 
 if TYPE_CHECKING:
     from bfl.learning.networks.network import Network
@@ -179,17 +177,14 @@ def given_posterior(given: str, manifest: Manifest | None = None) -> Posterior:
             f"{POSTERIOR}: {error}"
         ) from error
 
-    def describe(each: Parameter | None) -> str:
-        form = "a Gaussian" if each and each.gaussian else "a point"
-        return f"'{each.name}' {each.shape} as {form}" if each else "no more parameters"
+    def parameters(of: Manifest) -> list[tuple[str, tuple[int, ...], bool]]:
+        return [(each.name, each.shape, each.gaussian) for each in of]
 
-    for ours, other in zip_longest(manifest or theirs, theirs):
-        if describe(ours) != describe(other):
-            raise ConfigurationError(
-                f"initial-posterior is '{given}', of another network: where this run's has "
-                f"{describe(ours)}, it has {describe(other)}; allowed: a posterior of a run with "
-                "the same model, inference, images and classes"
-            )
+    if manifest is not None and parameters(manifest) != parameters(theirs):
+        raise ConfigurationError(
+            f"initial-posterior is '{given}', of another network; allowed: a posterior of a run "
+            "with the same model, inference, images and classes"
+        )
     return posterior
 
 

@@ -105,8 +105,6 @@ def agree_on_clients(
     merged = dict(overrides)
     configured = overrides.get("clients", defaults.get("clients", 0))
     configured = 0 if configured == UNSET else configured
-    if not isinstance(configured, int) or isinstance(configured, bool) or configured < 0:
-        raise ConfigurationError(f"clients is {configured!r}; allowed: a whole number, at least 0")
     if num_supernodes is not None and num_supernodes < 1:
         raise ConfigurationError(f"--num-supernodes is {num_supernodes}; allowed: at least 1")
     if num_supernodes and configured and num_supernodes != configured:

@@ -344,20 +344,10 @@ def study_report(opened: OpenedStudy) -> str:
         Section("Figures", figures=figures),
     ]
     base = [{"key": key, "value": str(value)} for key, value in study.base.items()]
-    choices = [
-        {
-            "axis": axis,
-            "label": " · ".join(choice.labels.values()),
-            "keys": " ".join(f"{key}={value!r}" for key, value in choice.values.items()),
-        }
-        for axis, among in {**study.axes, "row": study.rows}.items()
-        for choice in among
-    ]
     known = [name for name in VERSIONS if name in frame]
     versions = [{"": name, "value": ", ".join(dict.fromkeys(frame[name]))} for name in known]
     origin = [
         Table.of("Base: keys of all runs", base),
-        Table.of("Axes and rows", choices),
         Table.of("Versions and machines", versions, folded=True),
     ]
     sections.append(Section("What was run", tables=origin))
