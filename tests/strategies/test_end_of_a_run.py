@@ -12,7 +12,6 @@ import strategies.application.final_evaluation
 from bfl.configuration import resolve
 from bfl.evaluation.prediction import Predictions, PredictionStatistics
 from bfl.experiments.results.run_folder import (
-    EXAMPLES,
     METRICS,
     POSTERIOR,
     PREDICTIONS,
@@ -96,7 +95,7 @@ def test_a_run_killed_before_a_file_is_there_is_not_finished(
     assert not folder.holds(METRICS)
     finish(folder)
     assert folder.holds(METRICS)
-    assert all(map(folder.holds, (*FILES, RETENTION, EXAMPLES)))
+    assert all(map(folder.holds, (*FILES, RETENTION, "predictions.npz:example-images")))
     assert len(folder.warnings()) == 1
 
 

@@ -152,24 +152,18 @@ def number_of_a_client(name: str) -> tuple[str, str] | None:
 
 def describe_clients(table: Mapping[str, Mapping[str, float]], called: Sequence[str] = ()) -> str:
     """Return a line with the mean accuracies, or errors, over clients, and those of named ones."""
-    metric = ERROR if any(f"global-{ERROR}" in row for row in table.values()) else "accuracy"
-    names = {
-        "global": f"global-{metric}",
-        "meme": f"last-{MEME}accuracy",
-        "personal": f"last-{PERSONAL}accuracy",
-        "better of both": f"last-{BETTER}",
-        "best of the better": f"best-{BETTER}",
-    }
-    means = means_over_clients(table)
-    found = {what: means.get(f"{CLIENTS}{name}") for what, name in names.items()}
-    shown = [f"{what} {value:.4f}" for what, value in found.items() if value is not None]
-    line = f"own test data of {len(table)} clients, mean {metric}: {', '.join(shown) or 'unknown'}"
-    by_name = [
+    metric = ERROR if any(f"global-{ERROR}" in row for row in table.values()) else ACCURACY
+    shown = [
+        f"{name.removeprefix(CLIENTS)} {value:.4f}"
+        for name, value in means_over_clients(table).items()
+        if name.endswith(metric)
+    ]
+    shown += [
         f"{name} {row[f'global-{metric}']:.4f} of {row[TEST_EXAMPLES]:g}"
         for client, name in enumerate(called)
         if f"global-{metric}" in (row := table.get(str(client), {}))
     ]
-    return f"{line}; global, by name: {', '.join(by_name)}" if by_name else line
+    return f"own test data of {len(table)} clients, means and by name: {', '.join(shown)}"
 
 
 def describe_left_out(rounds: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> list[str]:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from bfl.closing.feature_density import DENSITY
 from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.summary import auroc
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 
 VALIDATION = "validation-"  # prefix of the names of metrics on the server's own images
@@ -66,13 +67,11 @@ def error_auroc(epistemic: FloatArray, wrong: npt.NDArray[np.bool_]) -> dict[str
     That is the AUROC, and its standard deviation by chance (Mann and Whitney, 1947); nothing where
     fewer than five are wrong, or right.
     """
-    from sklearn.metrics import roc_auc_score
-
     positive, negative = int(wrong.sum()), int((~wrong).sum())
     if min(positive, negative) < 5:
         return {}
     chance = math.sqrt((positive + negative + 1) / (12.0 * positive * negative))
-    return {ERROR_AUROC: float(roc_auc_score(wrong, epistemic)), CHANCE_DEVIATION: chance}
+    return {ERROR_AUROC: auroc(wrong, epistemic), CHANCE_DEVIATION: chance}
 
 
 @dataclass
@@ -88,15 +87,12 @@ class CollapseWatch:
         if not found or any("has collapsed" in text for text in self.folder.warnings()):
             return
         config = self.folder.config()
+        remedy = f'the score {DENSITY} does, which closing="{CLOSING}" adds'
+        if not self.folder.nodes_have_data:
+            remedy += f', and "bfl close FOLDER --closing {CLOSING}" to a run that is over'
         if config.get("task", "classification") != "classification":  # a number has no such score
             remedy = 'rules such as strategy="nwa" keep it longer'
         elif DENSITY in config.get("closing", ""):
             remedy = f"the score {DENSITY} of its closing round does"
-        else:
-            remedy = f'the score {DENSITY} does, which closing="{CLOSING}" adds'
-            if not self.folder.nodes_have_data:
-                remedy += f', and "bfl close FOLDER --closing {CLOSING}" to a run that is over'
-            else:  # nodes have data of their own
-                remedy += ", while its clients are there, with resume=true and its name"
         self.say(f"warning, {when}: {found}; {remedy}")
         self.folder.append_warning(f"{when}: {found}; {remedy}")

@@ -287,24 +287,18 @@ class RunFolder(Files):
     def at(cls, path: Path) -> RunFolder:
         """Return the folder of a run that is there; DataError for none, or for an old version."""
         folder = cls(path)
-        if folder.holds(CONFIG) and (folder.holds(RUN) or not folder.holds("environment.json")):
-            return folder
-        if folder.holds(CONFIG):
+        if not folder.holds(CONFIG):
+            found = [file.parent for file in path.parent.glob(f"*/{CONFIG}")]
             raise DataError(
-                f"{path} was made by an earlier version of bfl, without a {RUN}: this version does "
-                "not read it; make the run again, or read it with that version"
+                f"{path} is not the folder of a run: it has no file {CONFIG}"
+                f"{near_path(path, found)}"
             )
-        what = "there is no such folder"
-        if path.is_dir():
-            there = (path / CONFIG).exists()
-            what = f"its {CONFIG} is not a regular file" if there else f"it has no {CONFIG}"
-        found = [
-            file.parent
-            for near in ("*", "runs/*")
-            for file in path.parent.glob(f"{near}/{CONFIG}")
-            if file.is_file()
-        ]
-        raise DataError(f"{path} is not the folder of a run: {what}{near_path(path, found)}")
+        if folder.holds("environment.json") and not folder.holds(RUN):
+            raise DataError(
+                f"{path} was made by an earlier version of bfl, without a {RUN}: make the run "
+                "again, or read it with that version"
+            )
+        return folder
 
     @classmethod
     def named(cls, output_dir: str | os.PathLike[str], name: str) -> RunFolder:
@@ -387,17 +381,11 @@ class RunFolder(Files):
         """Raise DataError where a file of a run's end is missing, with what ends the run."""
         if self.holds(file):
             return
-        path, made = self.path, (self.rounds() or [{"round": 0}])[-1]["round"]
-        config = self.config({})
-        planned = f" of {config['rounds']}" if "rounds" in config else ""
-        resumed = f"bfl run --resume {path}"
-        if plugins := config.get("plugins"):
-            resumed += f" --run-config 'plugins=\"{plugins}\"'"
-        ended = f"end it there with --run-config rounds={made}"
-        end = f', {ended}, or take the posterior "latest"' if made else ""
+        made = (self.rounds() or [{"round": 0}])[-1]["round"]
+        end = f', end it there with --run-config rounds={made}, or take the posterior "latest"'
         raise DataError(
-            f"{path} has no {file}: the run has not come to its end (it stands at round "
-            f"{made}{planned}); go on with it by {resumed}{end}"
+            f"{self.path} has no {file}: the run stands at round {made}, and has not come to its "
+            f"end; go on with it by bfl run --resume {self.path}{end if made else ''}"
         )
 
     # Rounds ------------------------------------------------------------------------------------
@@ -405,25 +393,35 @@ class RunFolder(Files):
     def append_round(self, entry: Mapping[str, Any]) -> None:
         """Append one round's line, and flush it to the disk.
 
-        An incomplete last line, of a process that was killed while writing, is removed first.
+        A torn last line, of a process that was killed while writing, is cut off first.
         """
-        line = _line_of(entry)
-        kept, _ = self._whole_rounds()
+        whole = sum(map(len, self._lines_of_rounds()))
         with self.writing(ROUNDS) as path:
-            created = not path.exists()
             with _open_to_append(path) as stream:
-                stream.truncate(len(kept))
-                if kept and not kept.endswith(b"\n"):
-                    line = b"\n" + line
-                stream.write(line)
+                stream.truncate(whole)
+                stream.write(_line_of(entry))
                 stream.flush()
                 os.fsync(stream.fileno())
-            if created:
-                sync_folder(self.path)
+            sync_folder(self.path)
 
     def rounds(self) -> list[dict[str, Any]]:
-        """Return the rounds in the file's order, without an incomplete last line."""
-        return self._whole_rounds()[1]
+        """Return the rounds in the file's order, without a torn last line."""
+        entries = []
+        for number, line in enumerate(self._lines_of_rounds(), start=1):
+            with self.decoding(f"{ROUNDS}, line {number},"):
+                entry = _json_object(from_json(line))
+                if not isinstance(entry["round"], int):
+                    raise ValueError(f"round is {entry['round']!r}; expected a whole number")
+                if not isinstance(entry.get("seconds", 0.0), int | float):
+                    raise ValueError(f"seconds is {entry['seconds']!r}; expected a number")
+                entries.append(entry)
+        return entries
+
+    def _lines_of_rounds(self) -> list[bytes]:
+        if not os.path.lexists(self.path / ROUNDS):
+            return []
+        with self.reading(ROUNDS) as data:
+            return data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
 
     def keep_rounds(self, last: int) -> None:
         """Drop the rounds after ``last``, which will be repeated, and before them final results."""
@@ -435,29 +433,6 @@ class RunFolder(Files):
     def write_rounds(self, entries: Iterable[Mapping[str, Any]]) -> None:
         """Replace the lines of all rounds."""
         self.write(ROUNDS, b"".join(map(_line_of, entries)))
-
-    def _whole_rounds(self) -> tuple[bytes, list[dict[str, Any]]]:
-        """Return the rounds' file up to its last complete line, and the lines' entries."""
-        if not os.path.lexists(self.path / ROUNDS):
-            return b"", []
-        with self.reading(ROUNDS) as data:
-            lines = data.splitlines(keepends=True)
-        entries: list[dict[str, Any]] = []
-        for number, line in enumerate(lines, start=1):
-            try:
-                entry = _json_object(from_json(line))
-                if not isinstance(entry["round"], int):
-                    raise ValueError(f"round is {entry['round']!r}; expected a whole number")
-                if not isinstance(entry.get("seconds", 0.0), int | float):
-                    raise ValueError(f"seconds is {entry['seconds']!r}; expected a number")
-            except CORRUPT as error:
-                if number == len(lines):
-                    lines.pop()
-                    break
-                where = f"{self.path / ROUNDS}, line {number}"
-                raise DataError(f"{where}: not a round ({_reason(error)})") from error
-            entries.append(entry)
-        return b"".join(lines), entries
 
     # Posterior and predictions -----------------------------------------------------------------
 

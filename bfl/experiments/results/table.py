@@ -28,7 +28,6 @@ from rich.text import Text
 from bfl import printing
 from bfl.errors import DataError
 from bfl.evaluation.metrics import higher_is_better
-from bfl.evaluation.metrics import metrics as registered_metrics
 from bfl.federation.client_metrics import TRAIN_DIVERGENCE_PER_EXAMPLE, TRAIN_LIKELIHOOD, recorded
 from bfl.federation.privacy import EPSILON, EXAMPLE_EPSILON
 from bfl.printing import console_of_lines
@@ -104,41 +103,16 @@ def results_table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], title: str) -> None:
-    """Print a table without truncation.
-
-    Where a terminal is narrower, its columns follow in further tables, each with the first one.
-    """
-    console = Console()
-    if not (rows and console.is_terminal):
-        console.width = 100_000
-        table = results_table(rows, title)
-        console.width = Measurement.get(console, console.options, table).maximum
-        console.print(table)
-        return
-    columns, texts = tabulated(rows)
-    wide = {
-        name: 5 + max(len(name), *(len(row[i]) for row in texts))
-        for i, (name, _) in enumerate(columns)
-    }
-    first, *others = wide
-    parts: list[list[str]] = [[first]]
-    room = console.width - min(wide[first], console.width // 2)  # the first one may be folded
-    for name in others:
-        if sum(wide[each] for each in parts[-1][1:]) + wide[name] > room and len(parts[-1]) > 1:
-            parts.append([first])
-        parts[-1].append(name)
-    for names in parts:
-        part = [{name: row.get(name) for name in names} for row in rows]
-        console.print(results_table(part, title))
-        title = ""
+    """Print a table without truncation: a terminal that is narrower wraps its lines."""
+    console, table = Console(soft_wrap=True), results_table(rows, title)
+    console.width = 100_000
+    console.width = Measurement.get(console, console.options, table).maximum
+    console.print(table)
 
 
 def metrics_table(metrics: Mapping[str, float], samples: int | None = None) -> Table:
     """Return a table of final metrics, and of how many Monte Carlo samples, with better sides."""
     title = f"Final metrics, {samples} Monte Carlo samples" if samples else "Final metrics"
-    # Without a metric of the server's, all are clients' means, with other numbers of samples.
-    if not any(name in metrics for name in registered_metrics.names()):
-        title = "Final metrics; the server has evaluated nothing"
     rows = [{"metric": _header(name), "value": value} for name, value in metrics.items()]
     return results_table(rows, title)
 

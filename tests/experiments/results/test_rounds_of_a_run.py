@@ -22,7 +22,7 @@ from bfl.experiments.results.monitoring import (
     collapse,
     error_auroc,
 )
-from bfl.experiments.results.run_folder import FINAL_EVALUATION, RunFolder
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.table import ProgressReport
 from bfl.federation.client_metrics import MEME, PERSONAL
 
@@ -185,32 +185,6 @@ def test_a_run_is_warned_once_also_when_it_is_resumed(tmp_path):
     assert len(said) == len(folder.warnings()) == 1
     assert said[0].startswith("warning, round 2: ")
     assert folder.warnings()[0].startswith("round 2: ")
-
-
-def test_a_run_given_more_rounds_is_warned_as_one_that_had_them_from_the_start(tmp_path):
-    collapsed = {**HEALTHY, "fraction-at-scale-floor": 0.9}
-    folder, said = RunFolder.create(tmp_path, "run", {"rounds": 1}, {}), []
-    CollapseWatch(folder, said.append).look(collapsed, 5, FINAL_EVALUATION)
-    folder.reconfigure({**folder.config(), "rounds": 2})
-    CollapseWatch(folder, said.append).look(collapsed, 5, "round 2")
-    assert [text.partition(":")[0] for text in folder.warnings()] == ["round 2"]
-    assert len(said) == 2
-
-
-@pytest.mark.parametrize(
-    ("config", "word", "named"),
-    [
-        ({"closing": "none"}, 'closing="bayesian-head', True),
-        ({"closing": "bayesian-head"}, 'closing="bayesian-head', True),
-        ({"closing": "feature-density"}, 'closing="bayesian-head', False),
-        ({"task": "regression"}, "closing", False),  # it cannot be closed
-        ({"task": "regression"}, 'strategy="nwa"', True),
-    ],
-)
-def test_a_run_is_told_of_what_tells_more(tmp_path, config, word, named):
-    folder, said = RunFolder.create(tmp_path, "run", config, {}), []
-    CollapseWatch(folder, said.append).look({"fraction-at-scale-floor": 1.0}, 5, "round 2")
-    assert (word in said[0]) is named
 
 
 def test_what_tells_errors_no_better_than_chance_is_of_no_use() -> None:

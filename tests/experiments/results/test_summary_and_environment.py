@@ -58,13 +58,6 @@ def test_summary_holds_metrics_means_and_areas(case):
     assert all(type(value) is float for value in summary.values())
 
 
-def test_summary_does_not_depend_on_the_order_of_the_data(case):
-    predictions, labels = case
-    order = np.random.default_rng(1).permutation(60)
-    shuffled = predictions.take(order)
-    assert summarize(shuffled, labels[order]) == summarize(predictions, labels)
-
-
 def test_an_evaluation_is_written_but_for_what_marks_a_run_finished(tmp_path, case):
     folder = RunFolder.create(tmp_path, "run", {}, {})
     predictions, labels = case
