@@ -180,7 +180,8 @@ class Keys(pydantic.BaseModel):
     (near), 'inverted' and 'noised' (far) for changed test images; empty: none"""
     corruptions: str = server_field("none")
     """corruptions of test images, at five strengths each, that the final network is evaluated on,
-    joined by '+': 'noise', 'blur', 'contrast', 'rotation'; or 'none'"""
+    joined by '+': 'noise', 'blur', 'contrast', 'rotation', 'shot', 'impulse', 'brightness',
+    'pixelate', 'jpeg'; or 'none'"""
     figures: Literal["png", "none"] = server_field("png")
     """whether figures are drawn at the end: png or none"""
 

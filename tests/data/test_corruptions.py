@@ -31,7 +31,7 @@ def test_images_are_further_from_their_own_at_greater_strength(name: str) -> Non
 def test_an_image_is_corrupted_in_each_channel_alone_and_whatever_its_shape(name: str) -> None:
     wide = resized(IMAGES, 12, 9)
     assert corrupted(wide, name, 3).shape == wide.shape
-    if name != "noise":
+    if name not in ("noise", "shot", "impulse"):
         np.testing.assert_array_equal(
             corrupted(wide[..., :1], name, 3), corrupted(wide, name, 3)[..., :1]
         )
@@ -40,7 +40,16 @@ def test_an_image_is_corrupted_in_each_channel_alone_and_whatever_its_shape(name
 def test_what_the_strengths_are() -> None:
     grey = np.full((50, 20, 20, 1), 128, np.uint8)
     assert corrupted(grey, "noise", 1).std() == pytest.approx(0.08 * 255, rel=0.02)
-    for name in ("blur", "contrast", "rotation"):
+    assert corrupted(grey, "shot", 3).std() == pytest.approx((128 * 255 / 12) ** 0.5, rel=0.02)
+    impulses = corrupted(grey, "impulse", 5)
+    for level in (0, 255):
+        assert (impulses == level).mean() == pytest.approx(0.27 / 2, abs=0.01)
+    np.testing.assert_allclose(corrupted(grey, "brightness", 2), 128 + 0.2 * 255)
+    red = np.full((1, 4, 4, 3), (100, 50, 0), np.uint8)  # its hue stays
+    assert corrupted(red, "brightness", 2)[0, 0, 0].tolist() == [151, 76, 0]
+    halves = np.repeat(np.repeat(IMAGES[:, ::2, ::2], 2, axis=1), 2, axis=2)
+    np.testing.assert_array_equal(CORRUPTIONS["pixelate"][0](halves, 0.5), halves)
+    for name in ("blur", "contrast", "rotation", "pixelate", "jpeg"):
         np.testing.assert_array_equal(corrupted(grey, name, 5), grey)
     halved = corrupted(IMAGES, "contrast", 2).astype(float)
     own = IMAGES.astype(float)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import Any
 
 import numpy as np
 
@@ -48,6 +50,60 @@ def _turned(images: Images, degrees: float) -> Images:
     return as_type(turned, images.dtype)
 
 
+def _shot(images: Images, photons: float) -> Images:
+    counts = randomness.generator(0, "foreign", "shot").poisson(
+        images.astype(np.float64) / 255.0 * photons
+    )
+    return as_type(counts / photons * 255.0, images.dtype)
+
+
+def _speckled(images: Images, share: float) -> Images:
+    drawn = randomness.generator(0, "foreign", "impulse").random(images.shape)
+    salted = np.where(drawn < share / 2, 255, images)
+    return np.asarray(np.where(drawn > 1 - share / 2, 0, salted), images.dtype)
+
+
+def _brightened(images: Images, share: float) -> Images:
+    # The value of hue, saturation and value: the greatest of a pixel's channels.
+    value = images.max(axis=-1, keepdims=True).astype(np.float64)
+    brighter = np.minimum(value + 255.0 * share, 255.0)
+    changed = np.where(value > 0, images * (brighter / np.maximum(value, 1e-9)), brighter)
+    return as_type(changed, images.dtype)
+
+
+def _by_pillow(images: Images, change: Callable[[Any], Any]) -> Images:
+    from PIL.Image import fromarray
+
+    given = as_type(images, np.dtype(np.uint8))
+    pictures = given.squeeze(-1) if given.shape[-1] == 1 else given
+    found = np.stack([np.asarray(change(fromarray(picture))) for picture in pictures])
+    return np.asarray(found.reshape(images.shape), images.dtype)
+
+
+def _pixelated(images: Images, share: float) -> Images:
+    from PIL.Image import Resampling
+
+    height, width = images.shape[1:3]
+    size = max(1, int(width * share)), max(1, int(height * share))
+    return _by_pillow(
+        images,
+        lambda picture: picture.resize(size, Resampling.BOX).resize(
+            (width, height), Resampling.NEAREST
+        ),
+    )
+
+
+def _compressed(images: Images, quality: float) -> Images:
+    from PIL.Image import open as open_image
+
+    def compress(picture: Any) -> Any:
+        stream = io.BytesIO()
+        picture.save(stream, "JPEG", quality=int(quality))
+        return open_image(stream)
+
+    return _by_pillow(images, compress)
+
+
 ROTATED = "rotated"
 CHANGES: dict[str, Callable[[Images], Images]] = {
     ROTATED: lambda images: np.ascontiguousarray(np.rot90(images, axes=(1, 2))),
@@ -61,12 +117,20 @@ CORRUPTIONS: dict[str, tuple[Callable[[Images, float], Images], tuple[float, ...
     "blur": (_blurred, (1.5, 2.0, 2.5, 3.0, 4.0)),
     "contrast": (_flattened, (0.75, 0.5, 0.4, 0.3, 0.15)),
     "rotation": (_turned, (15.0, 30.0, 45.0, 60.0, 75.0)),
+    "shot": (_shot, (60.0, 25.0, 12.0, 5.0, 3.0)),
+    "impulse": (_speckled, (0.03, 0.06, 0.09, 0.17, 0.27)),
+    "brightness": (_brightened, (0.1, 0.2, 0.3, 0.4, 0.5)),
+    "pixelate": (_pixelated, (0.6, 0.5, 0.4, 0.3, 0.25)),
+    "jpeg": (_compressed, (25.0, 18.0, 15.0, 10.0, 7.0)),
 }
 """Corruptions and their strengths: Gaussian noise, as a share of the range of pixels; a Gaussian
-blur, in 1/32 of the height; the factor of the deviations from an image's mean; degrees.
+blur, in 1/32 of the height; the factor of the deviations from an image's mean; degrees; photons of
+a white pixel; the share of values that become black or white; what is added to a pixel's value, as
+a share of the range; the share of height and width that is left; the quality of JPEG.
 
 Reference: Hendrycks and Dietterich (2019), "Benchmarking neural network robustness to common
-corruptions and perturbations", whose noise and contrast these are; Ovadia et al. (2019), "Can you
+corruptions and perturbations": all but blur and rotation are theirs, seven of their 15, with the
+strengths of their ImageNet-C, contrast with those of CIFAR-10-C. Ovadia et al. (2019), "Can you
 trust your model's uncertainty?", for rotations by 15 degrees more each time.
 """
 

@@ -1,4 +1,4 @@
-"""Areas under the curves of risk, and of generalised risk, over coverage."""
+"""Risk over coverage: areas under its curves, and the two points that people ask for."""
 
 from __future__ import annotations
 
@@ -58,6 +58,41 @@ class AreaUnderGeneralizedRisk(Metric):
         curve = risk_coverage(predictions, labels)
         risk = curve.value * curve.fraction
         return (math.fsum(risk) - float(risk[-1]) / 2) / risk.size
+
+
+@metrics.register("risk-at-80-coverage")
+class RiskAt80Coverage(Metric):
+    """Error rate of the 80 % of predictions of the highest confidence, linear between two numbers.
+
+    Reference:
+        Geifman and El-Yaniv (2017), "Selective classification for deep neural networks".
+    """
+
+    higher_is_better: ClassVar[bool] = False
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def compute(self, predictions: Predictions, labels: npt.ArrayLike) -> float:
+        """Return the rate; see ``Metric.compute``."""
+        return float(risk_coverage(predictions, labels).at([0.8])[0])
+
+
+@metrics.register("coverage-at-5-risk")
+class CoverageAt5Risk(Metric):
+    """Greatest share of predictions, of the highest confidence, with an error rate of 5 % at most.
+
+    0 where even the most confident ones err more often.
+
+    Reference:
+        Geifman and El-Yaniv (2017), "Selective classification for deep neural networks".
+    """
+
+    higher_is_better: ClassVar[bool] = True
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def compute(self, predictions: Predictions, labels: npt.ArrayLike) -> float:
+        """Return the share; see ``Metric.compute``."""
+        curve = risk_coverage(predictions, labels)
+        return float(np.max(curve.fraction[curve.value <= 0.05], initial=0.0))
 
 
 def risk_coverage(predictions: Predictions, labels: npt.ArrayLike) -> RetentionCurve:

@@ -36,6 +36,8 @@ RANGES = {
     "adaptive-calibration-error": (0.0, 1.0),
     "area-under-risk-coverage": (0.0, 1.0),
     "area-under-generalized-risk": (0.0, 0.5),
+    "risk-at-80-coverage": (0.0, 1.0),
+    "coverage-at-5-risk": (0.0, 1.0),
 }
 PERFECT = predictions_of(np.eye(4))
 every = pytest.mark.parametrize("name", metrics.names())
@@ -183,6 +185,16 @@ def test_areas_under_risk_by_loop(scale, tolerance):
     assert compute("aurc", predictions, labels) == pytest.approx(risk.mean(), abs=tolerance)
     area = np.trapezoid([0, *generalized], dx=1 / 200)
     assert compute("augrc", predictions, labels) == pytest.approx(area, abs=tolerance)
+
+
+def test_points_on_the_curve_of_risk():
+    """The 50 most confident of 100 are right: 2 errors of 52 are at most 5 %, 3 of 53 are not."""
+    confidence = np.linspace(1.0, 0.6, 100)
+    predictions = predictions_of(np.stack([confidence, 1 - confidence], axis=1))
+    labels = (np.arange(100) >= 50).astype(int)
+    assert compute("risk-at-80-coverage", predictions, labels) == pytest.approx(30 / 80)
+    assert compute("coverage-at-5-risk", predictions, labels) == 0.52
+    assert compute("coverage-at-5-risk", predictions, 1 - labels) == 0.0
 
 
 @pytest.mark.parametrize("bins", [1, 3, 15, 500])
