@@ -1,8 +1,6 @@
 """Keys, files, pairs and chains: what resolves, what is refused, what a run keeps as given."""
 
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pydantic
@@ -18,7 +16,6 @@ from bfl.configuration.sources import is_study, read_run_config, read_toml
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import open_run
-from bfl.learning.priors import FlatPrior, priors
 from bfl.registry import Component, Registry
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -272,33 +269,3 @@ def test_what_a_run_has_beyond_what_was_given_is_taken_too(distilled: Path) -> N
     text = distilled.read_text(encoding="utf-8").replace("rounds = 10\n", "rounds = 12\n")
     distilled.write_text(text, encoding="utf-8")
     assert read_run_config([str(distilled), 'strategy="ws"'])["rounds"] == 12
-
-
-@contextmanager
-def prior_of_width(name: str, default: float) -> Iterator[None]:
-    """Register a prior that reads a setting of which others have another default."""
-
-    class Wide(FlatPrior):
-        """A prior."""
-
-        shared_width: float = Field(default, description="a width")
-
-    priors.register(name)(Wide)
-    try:
-        yield
-    finally:
-        priors.withdraw(lambda component: component is Wide)
-
-
-@pytest.mark.parametrize("first", ["flat", "narrow", "wide"])
-def test_parts_of_two_keys_share_a_setting_whatever_their_defaults(first: str) -> None:
-    """Clients resolve the values that a server sends: there is one value of a key."""
-    with prior_of_width("narrow", 1.0), prior_of_width("wide", 2.0):
-        given = {"prior": first, "pretrain-prior": "wide"}
-        configuration = resolve(given)
-        width = configuration.values["shared-width"]
-        # The registry's own key comes first.
-        assert width == {"flat": 2.0, "narrow": 1.0, "wide": 2.0}[first]
-        shared = configuration.pretrain_prior.model_dump(by_alias=True)
-        assert shared == {"shared-width": width}
-        assert resolve(configuration.values) == configuration

@@ -32,13 +32,10 @@ def test_smaller_pixels_are_means_over_areas(channels: int) -> None:
     means = images.reshape(2, 32, 2, 12, 4, channels).mean(axis=(2, 4))
     assert small.dtype == np.uint8
     assert np.abs(small - means).max() <= 0.5
-
-
-def test_smaller_pixels_that_cut_others_are_weighted_means() -> None:
-    images = pictures(1, 3, 3, 1)
     row = np.array([[1, 0.5, 0], [0, 0.5, 1]]) / 1.5  # three pixels become two
-    expected = row @ images[0, :, :, 0] @ row.T
-    assert np.abs(resized(images, 2, 2)[0, :, :, 0] - expected).max() <= 0.5
+    expected = row @ images[0, :3, :3, 0] @ row.T
+    assert np.abs(resized(images[:1, :3, :3], 2, 2)[0, ..., 0] - expected).max() <= 0.5
+    assert resized(images, 64, 48) is images
 
 
 def test_more_images_than_are_resized_at_once() -> None:
@@ -70,12 +67,6 @@ def test_shifted_images_are_those_of_scipy_by_every_shift_that_is_drawn() -> Non
     }
     assert found == set(everywhere)
     assert moved.dtype == images.dtype
-
-
-def test_images_of_the_size_stay() -> None:
-    images = pictures(2, 5, 7, 3)
-    assert resized(images, 5, 7) is images
-    assert with_channels(images, 3) is images
 
 
 def test_grey_gets_three_equal_channels_and_colours_their_luminance() -> None:
