@@ -102,13 +102,12 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
         steps = keys.rounds * keys.local_epochs * -(-max(divided.sizes) // keys.batch_size)
         warnings = checks.warnings_of_data(configuration, divided.dataset)
         warnings += configuration.optimizer.warnings(steps)
-        resized = divided.own.said if divided.own else ""
         tested, nodes = divided.dataset, sum(n > 0 for n in federation.own_examples.values())
         own_data = (
             f"{nodes} clients train on data of their own; {tested.name} has "
             f"{len(tested.test_labels)} examples to test on"
         )
-        for text in filter(None, (own_data if nodes else "", resized, *warnings)):
+        for text in filter(None, (own_data if nodes else "", *warnings)):
             progress.say(text)
 
         # What evaluates, and what the first round begins with.

@@ -199,14 +199,14 @@ class Column:
             own = (np.where(absent, self.mean, numbers)[:, np.newaxis] - self.mean) / self.deviation
         return np.column_stack([own, absent]) if self.missing == INDICATOR else own
 
-    def warnings(self, values: Series[Any], where: str) -> list[str]:
+    def warnings(self, values: Series[Any]) -> list[str]:
         """Return for each of N values how it is unlike the training rows; or ""."""
         if self.categories:
             kinds = normalize_texts(values)
             absent, known = kinds.isna(), kinds.isin(self.categories)
             said = [f"'{printable(str(kind))}' is unseen" for kind in kinds]
         else:
-            numbers = as_numbers(values, where)
+            numbers = as_numbers(values, self.name)
             absent, known = np.isnan(numbers), abs(numbers - self.mean) <= FAR * self.deviation
             said = [f"{number:g} is beyond {FAR:g} deviations of the mean" for number in numbers]
         return [
@@ -318,7 +318,15 @@ class Encoding:
         """Return the encoding by the means, deviations and categories of typed training rows."""
         if not len(rows.columns):
             raise DataError(f"{where} has no column besides those that are no inputs")
-        reference = [_reference(str(name), values) for name, values in rows.items()]
+        reference = []
+        for name, values in rows.items():
+            kinds, mean = (), 0.0
+            if not is_numeric(values):
+                kinds = tuple(sorted(set(values.dropna())))
+            elif values.notna().any():
+                with np.errstate(over="ignore", invalid="ignore"):
+                    mean = float(values.dropna().to_numpy(np.float64).mean())
+            reference.append(Column(str(name), kinds, mean))
         return cls(finish(add_up(rows, reference, where), reference, where, missing))
 
     def encoded(self, rows: DataFrame | npt.ArrayLike, where: str = "the table") -> Images:
@@ -328,15 +336,13 @@ class Encoding:
         values = GREY * (np.concatenate(parts, axis=1) + 1)
         return values.astype(np.float32)[:, np.newaxis, :, np.newaxis]
 
-    def row_warnings(
-        self, rows: DataFrame | npt.ArrayLike, where: str = "the table"
-    ) -> list[tuple[str, ...]]:
+    def row_warnings(self, rows: DataFrame | npt.ArrayLike) -> list[tuple[str, ...]]:
         """Return for each of N rows how its values are unlike the training rows, by column.
 
         That is a number beyond 6 deviations of their mean, an unseen category, or no value.
         """
-        own = self._own(rows, where)
-        found = [column.warnings(own[column.name], where) for column in self.columns]
+        own = self._own(rows, "the table")
+        found = [column.warnings(own[column.name]) for column in self.columns]
         return [tuple(filter(None, of_row)) for of_row in zip(*found, strict=True)]
 
     def unseen(self, rows: DataFrame) -> list[str]:
@@ -389,13 +395,3 @@ class Encoding:
         filled = all(column.missing != REFUSE for column in self.columns)
         check_complete(own, where, fixed=True, filled=filled)
         return own
-
-
-def _reference(name: str, values: Series[Any]) -> Column:
-    """Return the column by which sums over typed rows are taken."""
-    if not is_numeric(values):
-        return Column(name, tuple(sorted(set(values.dropna()))))
-    known = values.to_numpy(np.float64)
-    known = known[~np.isnan(known)]
-    with np.errstate(over="ignore", invalid="ignore"):
-        return Column(name, mean=float(known.mean()) if known.size else 0.0)

@@ -174,7 +174,7 @@ def read_images(split: Any, column: str, where: str, reading: Reading = AS_STORE
 
     def open_images() -> Iterator[tuple[str, Images]]:
         for number in range(len(split)):
-            name = f"image {number}"
+            name = f"{where}, image {number}"
             try:
                 pixels = pixels_of(split[number][column])
             # Pillow and its decoders have exceptions of their own, by what is damaged.
@@ -182,10 +182,9 @@ def read_images(split: Any, column: str, where: str, reading: Reading = AS_STORE
                 raise DataError(f"{name}: cannot be read: {error}") from error
             yield name, pixels
 
-    try:
-        return reading.stack(open_images())
-    except DataError as error:
-        raise DataError(f"{where}: {error}") from error
+    if not len(split):
+        raise DataError(f"{where}: no images")
+    return reading.stack(open_images())
 
 
 def find_columns(split: Any, where: str) -> tuple[str, str]:

@@ -20,9 +20,10 @@ TARGET, LEFT_OUT, COLUMNS = "target", "columns-left-out", "table-columns"
 PIXEL_RANGE = "pixel-range"
 """Configuration keys that messages name."""
 
-_SHAPE = {"size": "image-size", "channels": "image-channels", "fit": "image-fit"}
 _KEYS = {
-    **_SHAPE,
+    "size": "image-size",
+    "channels": "image-channels",
+    "fit": "image-fit",
     "test_share": "test-share",
     "test_sites": "test-sites",
     "task": "task",
@@ -46,17 +47,7 @@ class Reading:
     code of federated mutual learning (Shen et al. 2020) pads MNIST to 32 x 32.
 
     Attributes:
-        size: Height and width; 0: as they are.
-        channels: 1 or 3; 0: as they are.
-        fit: How they get the size: ``resize``, or ``pad``, which repeats their edges.
-        test_share: Share of the examples that is for testing, where nothing else says which are.
-        test_sites: COLUMN:VALUE+VALUE, whose examples are for testing, all of them and no others.
-        target: Name of a table's column that is predicted; empty: the usual ones are tried.
-        left_out: Names of a table's columns that are no inputs, with commas.
         encoding: What a table's columns become; None: by its own training rows.
-        pixel_range: LOW:HIGH, the scale of measurements in arrays; empty: they are pixels.
-        missing: What is done with missing values of a table's inputs, see ``Column``.
-        columns: A table's columns, classes and target as network.json has them, or ``SUMMED``.
     """
 
     size: int = 0
@@ -80,10 +71,9 @@ class Reading:
 
     def values(self) -> dict[str, str | int | float]:
         """Return the flat keys and values; none of what is as it is by default."""
-        changed = {n for n in _KEYS if getattr(self, n) != getattr(AS_STORED, n)} - _SHAPE.keys()
-        if self.size or self.channels:
-            changed |= _SHAPE.keys()
-        return {key: getattr(self, name) for name, key in _KEYS.items() if name in changed}
+        found = {key: getattr(self, name) for name, key in _KEYS.items()}
+        default = {key: getattr(AS_STORED, name) for name, key in _KEYS.items()}
+        return {key: value for key, value in found.items() if value != default[key]}
 
     @property
     def regression(self) -> bool:
@@ -130,8 +120,6 @@ class Reading:
                     f"{name} is {one} and others {other} (height x width); images of several "
                     "sizes need the key image-size"
                 )
-        if not found:
-            raise DataError("there are no images")
         channels = max(image.shape[2] for image in found)
         dtype = np.result_type(*{image.dtype for image in found})
         array = np.empty((len(found), *found[0].shape[:2], channels), dtype)

@@ -31,14 +31,12 @@ class ServerData:
         held_back: Ascending positions of the images among the run's training images; none where
             they are another data set's.
         unused: Ascending positions there of the images that nobody has.
-        said: A line on images that are brought to the run's size and channels; or "".
     """
 
     images: Images
     labels: Labels | Targets | None
     held_back: Labels
     unused: Labels = field(default_factory=lambda: np.zeros(0, np.int64))
-    said: str = ""
 
     @property
     def without_clients(self) -> Labels:
@@ -109,9 +107,7 @@ def load_server_data(
         of_nobody = without(held_back(float(count), beside), held)
     answers = source.train_labels if source.train_targets is None else source.train_targets
     images = match_shape(dataset, source.train_images[own], f"server-data '{server_data}'")
-    old, new = (" x ".join(map(str, of.image_shape)) for of in (source, dataset))
-    said = "" if old == new else f"server-data: {len(images)} images of {old} are brought to {new}"
-    return ServerData(images, answers[own] if labelled else None, held, of_nobody, said)
+    return ServerData(images, answers[own] if labelled else None, held, of_nobody)
 
 
 def _check_goes_with(source: Dataset, dataset: Dataset, word: str) -> None:

@@ -162,7 +162,7 @@ def refused_splits() -> dict[str, tuple[dict[str, Any], str]]:
         "a missing label": ({"train": train, "test": mnist_split(one * 2, [0, None])}, "'label'"),
         "words": (dict.fromkeys(["train", "test"], words), "'label'"),
         "no image": ({"train": train, "test": mnist_split([*one, None], [0, 1])}, "image 1: "),
-        "torn": ({"train": train, "test": damaged(40)}, "split test: image 1: cannot be read"),
+        "torn": ({"train": train, "test": damaged(40)}, "split test, image 1: cannot be read"),
         "several sizes": (
             {"train": mnist_split([*one, *pictures(1, 4, 6)], [0, 1]), "test": train},
             "image-size",
