@@ -18,7 +18,15 @@ from psutil import Process
 from bfl.commands.interruption import Interruption
 from bfl.printing import doing, print_anywhere, shown
 
-COMPUTE = (["run"], ["close"], ["check"], ["federation", "run"], ["federation", "check"])
+COMPUTE = (
+    ["run"],
+    ["close"],
+    ["check"],
+    ["predict"],
+    ["evaluate"],
+    ["federation", "run"],
+    ["federation", "check"],
+)
 """Commands that show what they are doing from the first second."""
 
 

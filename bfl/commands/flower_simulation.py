@@ -1,8 +1,9 @@
-"""The command ``flower-simulation``, with the options of the one that Flower had until 1.26."""
+"""The commands that make runs: ``flower-simulation``, as in Flower 1.26, and ``bfl close``."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from pathlib import Path
@@ -15,11 +16,12 @@ from bfl.commands.terminal import (
     exits_with_status,
     path_argument,
 )
+from bfl.configuration import resolve
 from bfl.configuration.sources import flatten, read_run_config, read_toml, with_own_plugins
 from bfl.engine.flower import OWN_SERVER, FlowerApp, Values
 from bfl.engine.run import EngineRun
 from bfl.errors import ConfigurationError, unknown_name
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import DATA, METRICS, REPORT, RunFolder
 from bfl.experiments.run.baselines import baselines_of, make_runs
 from bfl.experiments.run.simulation import (
     BACKENDS,
@@ -185,6 +187,55 @@ def resumed(folder: str, overrides: Values, *, renamed: bool = False) -> Values:
     saved = with_own_plugins(flatten(read_toml(file)), named_plugins(overrides), file)
     where: Values = {"output-dir": str(path.parent), "name": path.name, "resume": True}
     return {**saved, **overrides, **where}
+
+
+def add_close_to(close: argparse.ArgumentParser) -> None:
+    """Add the options of ``bfl close``."""
+    close.add_argument("folder", type=path_argument, metavar="RUN", help="the run's folder")
+    close.add_argument(
+        "--closing",
+        required=True,
+        metavar="WORDS",
+        help="as in the key closing, such as bayesian-head+feature-density",
+    )
+    add_run_config_to(close, "settings of the closing, and of what evaluates the final network")
+    close.add_argument(
+        "--backend", default="auto", metavar="{auto,ray,serial}", help="as in bfl run"
+    )
+    close.set_defaults(run=close_run)
+
+
+def close_run(given: argparse.Namespace) -> None:
+    """Make the closing round, or go on with it, and evaluate the closed network."""
+    folder = RunFolder.at(given.folder)
+    made, configuration = [0, *(each["round"] for each in folder.rounds())][-1], folder.config()
+    if not folder.holds(METRICS) and made < configuration["rounds"]:
+        raise ConfigurationError(
+            f"{given.folder} is a run that is not over; end it with its closing by "
+            f"bfl run --resume {given.folder} --run-config 'closing=\"{given.closing}\"'"
+        )
+    if "train" not in folder.read_json(DATA, {}):
+        raise ConfigurationError(
+            f"{given.folder} was made with clients that have data of their own; allowed: the "
+            f'command that made it, with closing="{given.closing}" and resume=true, while its '
+            "clients are there"
+        )
+    if not resolve(configuration).held_back_share:
+        print(
+            f"warning: clients of {given.folder} have trained on all their examples, those too by "
+            "which this closing decides: its last layer will be too certain; make the run with "
+            f'closing="{given.closing}" for one that is not',
+            file=sys.stderr,
+        )
+    keys = {"closing": given.closing, "plugins": given.plugins}
+    texts = [*given.run_config, *(f"{key}={json.dumps(v)}" for key, v in keys.items() if v)]
+    options = [f"--resume={given.folder}", f"--backend={given.backend}"]
+    reported = folder.holds(REPORT)
+    start(parser().parse_args([*options, *(f"--run-config={text}" for text in texts)]))
+    if reported:  # the old one is gone with the old results
+        from bfl.experiments.results.report import run_report
+
+        print(folder.write(REPORT, run_report(folder).encode()))
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from bfl.errors import DataError
 from bfl.evaluation.regression import LEVEL, Mixtures
 from bfl.experiments.results.table import metrics_table, print_rows
 from bfl.files import near_path
+from bfl.printing import doing
 from bfl.texts import counted, few
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ def add_prediction_to(command: argparse.ArgumentParser) -> None:
 @plain_warnings()
 def predict_images(given: argparse.Namespace) -> None:
     """Predict images or rows, write all that is predicted, and print the first."""
+    doing("the run and the data are read")
     result = load(given.folder, given.posterior)
     table = _is_table(given, result.takes_rows)
     names = (given.folder.resolve().name, given.data.resolve().stem)
@@ -117,6 +119,7 @@ def predict_images(given: argparse.Namespace) -> None:
         files = range(1, len(inputs) + 1)  # as where a row is refused
     else:
         files, inputs = _read_images(given, result)
+    doing("the network predicts")
     try:
         predictions = getattr(result, PREDICT[result.task])(inputs, samples=given.samples)
     except DataError as error:
@@ -265,6 +268,7 @@ def evaluate_run(given: argparse.Namespace) -> None:
     """Evaluate a run, print the numbers, and write them if asked to."""
     if given.output:
         check_new(given.output)
+    doing("the network predicts")
     result = load(given.folder, given.posterior)
     found = result.evaluate(
         given.data,
