@@ -12,7 +12,7 @@ from bfl.aggregation.server import DistillationTask, Distilled
 from bfl.data.datasets.server_data import ServerData
 from bfl.evaluation.evaluated_ensemble import MemberPredictions
 from bfl.evaluation.prediction import Predictions
-from bfl.evaluation.prediction.statistics import log_softmax
+from bfl.evaluation.prediction.predictions import log_softmax
 from bfl.posteriors import Posterior
 
 IMAGES = 200

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from bfl.closing import base, heads
 from bfl.closing.base import Array, Closing, Examples, Histogram, Known, Measurement, Sums
-from bfl.evaluation.prediction.statistics import PredictionStatistics
+from bfl.evaluation.prediction.predictions import PredictionStatistics
 
 THRESHOLD, THRESHOLDS = "conformal-threshold", "conformal-thresholds"  # by class (C,)
 SETS = ("conformal", "conformal-by-class")  # the names of the prediction sets by these

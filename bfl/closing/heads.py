@@ -26,7 +26,7 @@ from bfl.closing.base import (
     Sums,
 )
 from bfl.data.datasets.encoding import LEAST_NOISE
-from bfl.evaluation.prediction.statistics import log_softmax
+from bfl.evaluation.prediction.predictions import log_softmax
 from bfl.evaluation.regression import INTERVAL, LEVEL, Mixtures, negative_log_likelihoods
 
 VECTORS, VALUES = "head-vectors", "head-values"  # of H by block (B, S, S), (B, S); then of H + δI

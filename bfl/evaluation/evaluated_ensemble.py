@@ -14,7 +14,7 @@ from bfl.errors import NotFiniteError
 from bfl.evaluation.metrics import evaluate, metrics
 from bfl.evaluation.metrics.expected_calibration_error import ExpectedCalibrationError
 from bfl.evaluation.prediction import Predictions
-from bfl.evaluation.prediction.statistics import PredictionStatistics
+from bfl.evaluation.prediction.predictions import PredictionStatistics
 from bfl.evaluation.uncertainty import mean_uncertainties
 
 ENSEMBLE = "ensemble-"

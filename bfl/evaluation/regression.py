@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.data.datasets.encoding import LEAST_NOISE, Column
-from bfl.evaluation.prediction.predictions import FloatArray
-from bfl.evaluation.prediction.statistics import finite_logits
+from bfl.evaluation.prediction.predictions import FloatArray, finite_logits
 
 RANKED_BY = "predictive-variance"
 """The uncertainty by which examples are left out of retention curves."""

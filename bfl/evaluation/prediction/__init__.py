@@ -4,7 +4,6 @@
 - ``predictions``: the result, from which every uncertainty and metric is computed.
 """
 
-from bfl.evaluation.prediction.predictions import Predictions
-from bfl.evaluation.prediction.statistics import PredictionStatistics
+from bfl.evaluation.prediction.predictions import Predictions, PredictionStatistics
 
 __all__ = ["PredictionStatistics", "Predictions"]

@@ -12,8 +12,7 @@ import numpy.typing as npt
 from bfl import randomness
 from bfl.data.images import Images
 from bfl.evaluation.prediction.forward import ForwardPass
-from bfl.evaluation.prediction.predictions import Predictions
-from bfl.evaluation.prediction.statistics import PredictionStatistics
+from bfl.evaluation.prediction.predictions import Predictions, PredictionStatistics
 from bfl.learning.models.base import Architecture
 from bfl.learning.networks.network import Network, build_predictor
 from bfl.learning.networks.parametrizations import Parametrization

@@ -1,13 +1,15 @@
-"""A classifier's predictions for N examples over M samples."""
+"""A classifier's predictions for N examples: their statistics over M samples, in a stream."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+
+from bfl.errors import NotFiniteError
 
 
 def normalized_entropy(probability: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -92,3 +94,145 @@ class Predictions:
     def confidence(self) -> FloatArray:
         """The (N,) mean probabilities of the predicted classes, in [1/C, 1]."""
         return np.asarray(self.mean_probability.max(axis=1))
+
+
+SMALLEST = float(np.nextafter(0.0, 1.0))
+
+OFF_BY_ROUNDING = 1e-3
+"""The most by which the sum of probabilities may differ from 1, as those in float16 do."""
+
+
+def finite_logits(outputs: npt.ArrayLike) -> FloatArray:
+    """Return a network's outputs in float64, or raise a NotFiniteError."""
+    given = np.asarray(outputs, np.float64)
+    if bad := int(given.size - np.count_nonzero(np.isfinite(given))):
+        raise NotFiniteError(bad, given.size)
+    return given
+
+
+def _check_shape(what: str, given: FloatArray, shape: tuple[int, ...] | None) -> None:
+    if given.ndim != 2 or given.shape[0] < 1 or given.shape[1] < 2:
+        raise ValueError(
+            f"{what} have shape {given.shape}; expected (examples, classes) with at least one "
+            "example and two classes"
+        )
+    if shape is not None and given.shape != shape:
+        raise ValueError(f"{what} have shape {given.shape}; expected {shape} as before")
+
+
+def log_softmax(logits: npt.ArrayLike, shape: tuple[int, ...] | None = None) -> FloatArray:
+    """Return log(exp(z_c) / Σ_c exp(z_c)) of logits (N, C), in nats: finite for all finite ones."""
+    _check_shape("logits", np.asarray(logits), shape)
+    given = finite_logits(logits)
+    shifted = given - given.max(axis=1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
+
+
+def _log_of_mean(first: FloatArray, second: FloatArray, share: float) -> FloatArray:
+    """Return log((1 − s) eᵃ + s eᵇ) for shares 0 < s < 1; exactly a where a and b are the same.
+
+    As max(a, b) + log(1 + w (exp(−|a − b|) − 1)), w being the share of the smaller one, which
+    neither overflows nor, for a = b, rounds.
+    """
+    largest = np.maximum(first, second)
+    weight = np.where(first < second, 1.0 - share, share)
+    return np.asarray(largest + np.log1p(weight * np.expm1(np.minimum(first, second) - largest)))
+
+
+class PredictionStatistics:
+    """Running means over M samples of (N, C) class probabilities, in float64.
+
+    Held are p̄ and log p̄ (N, C) and three vectors (N,), so memory does not grow with M. All are
+    running means in Welford's form, mean += (value − mean) / m, rather than plain sums: identical
+    samples then leave every mean exactly as it is, hence an epistemic uncertainty and a mutual
+    information of exactly 0, and Σ_c (p̂ − p̄)² never cancels. log p̄ is the logarithm of the mean of
+    exp(log p̂), summed without leaving the logarithm, so that no likelihood underflows.
+
+    The aleatoric trace 1 − Σ_c p̂² is summed as Σ_c p̂ (1 − p̂), which is the same number for rows
+    that sum to 1, never negative, and accurate where the prediction is nearly certain.
+
+    Example:
+        >>> statistics = PredictionStatistics()
+        >>> statistics.add([[0.8, 0.2]])
+        >>> statistics.add([[0.6, 0.4]])
+        >>> predictions = statistics.result()
+        >>> predictions.mean_probability.round(4).tolist(), predictions.epistemic.round(4).tolist()
+        ([[0.7, 0.3]], [0.02])
+
+    Reference:
+        Welford (1962), "Note on a method for calculating corrected sums of squares and products".
+        What is summed: Fischer et al. (2024), Eqs. 7 and 9.
+    """
+
+    def __init__(self) -> None:
+        self._samples = 0
+        self._mean = np.zeros((0, 0))
+        self._log_mean = np.zeros((0, 0))
+        self._entropy = np.zeros(0)
+        self._aleatoric = np.zeros(0)
+        self._squares = np.zeros(0)  # sum over the samples of sum_c (p - mean)^2
+
+    @classmethod
+    def of(cls, samples: Iterable[npt.ArrayLike]) -> PredictionStatistics:
+        """Return the statistics of samples (N, C), taken one after the other."""
+        statistics = cls()
+        for probabilities in samples:
+            statistics.add(probabilities)
+        return statistics
+
+    @property
+    def samples(self) -> int:
+        """The number M of samples added so far."""
+        return self._samples
+
+    def add(self, probabilities: npt.ArrayLike) -> None:
+        """Take in one sample, of which only the probabilities (N, C) are known.
+
+        The logarithm of a probability of 0 is taken to be that of the smallest number above 0 in
+        float64, −744.44: log p̄ stays finite.
+        """
+        sample = np.array(probabilities, dtype=np.float64)  # a copy: it may change later
+        _check_shape("probabilities", sample, self._mean.shape if self._samples else None)
+        right = (sample >= 0.0).all(axis=1) & (np.abs(sample.sum(axis=1) - 1.0) <= OFF_BY_ROUNDING)
+        if wrong := int(np.count_nonzero(~right)):
+            raise ValueError(
+                f"{wrong} of {len(sample)} rows are no probabilities; expected numbers from 0 on "
+                "that sum to 1"
+            )
+        self._add(sample, np.log(np.maximum(sample, SMALLEST)))
+
+    def add_logits(self, logits: npt.ArrayLike) -> None:
+        """Take in one sample by its logits (N, C), whose likelihoods have no least value."""
+        log_probability = log_softmax(logits, self._mean.shape if self._samples else None)
+        self._add(np.exp(log_probability), log_probability)
+
+    def result(self) -> Predictions:
+        """Return the predictions; later samples do not change them."""
+        if not self._samples:
+            raise ValueError("no sample was added; predictions need at least one")
+        return Predictions(
+            mean_probability=self._mean.copy(),
+            log_mean_probability=self._log_mean.copy(),
+            expected_entropy=self._entropy.copy(),
+            aleatoric=self._aleatoric.copy(),
+            epistemic=self._squares / self._samples,
+            samples=self._samples,
+        )
+
+    def _add(self, sample: FloatArray, log_sample: FloatArray) -> None:
+        entropy = normalized_entropy(sample)
+        aleatoric = (sample * (1.0 - sample)).sum(axis=1)
+        self._samples += 1
+        if self._samples == 1:
+            self._mean, self._log_mean = sample.copy(), log_sample.copy()
+            self._entropy, self._aleatoric = entropy, aleatoric
+            self._squares = np.zeros(sample.shape[0])
+            return
+        share = 1 / self._samples
+        difference = sample - self._mean
+        # Every term is at least 0, so the sum of squares cannot fall below 0 by rounding.
+        self._squares += (difference**2).sum(axis=1) * ((self._samples - 1) * share)
+        self._mean += difference * share
+        self._log_mean = _log_of_mean(self._log_mean, log_sample, share)
+        self._entropy += (entropy - self._entropy) * share
+        self._aleatoric += (aleatoric - self._aleatoric) * share

@@ -15,7 +15,7 @@ from bfl.configuration.settings import Value, refused_values, settings_of
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.encoding import Column, Encoding
 from bfl.errors import ConfigurationError, DataError
-from bfl.evaluation.prediction.statistics import PredictionStatistics
+from bfl.evaluation.prediction.predictions import PredictionStatistics
 from bfl.evaluation.regression import MixtureStatistics
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.run_folder import NETWORK, POSTERIOR, RunFolder
