@@ -27,13 +27,8 @@ def word_of(kind: ComponentSlot, name: str) -> str:
 
 
 def parts_of_all_keys() -> list[tuple[ComponentSlot, type[Component]]]:
-    """Return the parts that each key may name: a prior with a state is that of rounds alone."""
-    return [
-        (kind, component)
-        for kind in SLOTS
-        for component in kind.registry.classes()
-        if not (kind.key == "pretrain-prior" and component.state_name)
-    ]
+    """Return the parts that each key may name."""
+    return [(kind, component) for kind in SLOTS for component in kind.registry.classes()]
 
 
 def going_with(key: str, word: str) -> dict[str, Any]:

@@ -153,12 +153,6 @@ def _of_the_parts(configuration: Configuration) -> Iterator[str]:
     """Yield which parts do not go together whatever they declare, or with a task or a server."""
     keys, shared = configuration.keys, configuration.shared
     personalization, weighting = configuration.personalization, configuration.weighting
-    if configuration.pretrain_prior.state_name:
-        names = ", ".join(c.name for c in priors.classes() if not c.state_name)
-        yield (
-            f"pretrain-prior '{configuration.pretrain_prior.name}' rests on what is kept of a "
-            f"round; allowed: {names}"
-        )
     for kind in (kind for kind in SLOTS if issubclass(kind.base, TwoSidedPart)):
         for part in configuration.picked(kind):
             # Privacy rests on it: that clients send arrays besides their posteriors, for instance.

@@ -142,8 +142,6 @@ class PickedParts:
     """the distribution that an ensemble's samples are from"""
     prior: Annotated[Prior, _part(priors, "fixed")]
     """prior of variational clients"""
-    pretrain_prior: Annotated[Prior, _server(priors, "fixed")]
-    """prior of variational pre-training"""
     shared: Annotated[SharedParameters, _part(shared_parameters, "all")]
     """which parameters travel; the others are a client's own, and never sent"""
     start: Annotated[Start, _part(starts, "posterior")]

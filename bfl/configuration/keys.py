@@ -143,11 +143,6 @@ class Keys(pydantic.BaseModel):
     """epochs without a better validation accuracy that end pre-training"""
     pretrain_validation: float = server_field(0.1, gt=0.0, lt=1.0)
     """share of the pre-training images held out to validate"""
-    pretrain_lr_decay: float = server_field(0.0, ge=0.0)
-    """what the log of the learning rate loses an epoch of pre-training, after lr-silent-rounds
-    epochs (schedule exponential)"""
-    pretrain_mc_samples: Count = server_field(20)
-    """Monte Carlo samples that validate an epoch of pre-training"""
 
     scale_floor: float = server_field(SCALE_FLOOR, ge=0.0, le=1.0)
     """least standard deviation of a pooled posterior; 0: none"""

@@ -11,9 +11,8 @@ to hold the run's data set.
 The paper is silent on the validation set, on whether clients hold the same images as well, on what
 becomes of the last epochs, and on the prior. Chosen: a tenth of the pre-training images, the same
 mixture of classes (``pretrain-validation``); clients do; the posterior of the best epoch is kept;
-a fixed prior (``pretrain-prior``), so that runs that differ in their prior alone begin alike. Were
-it the epoch before, the data would count once more every epoch. An epoch is evaluated with
-``pretrain-mc-samples`` draws, as with few their noise is what would stop it.
+a fixed prior, so that runs that differ in their prior alone begin alike. Were
+it the epoch before, the data would count once more every epoch.
 """
 
 from __future__ import annotations
@@ -73,18 +72,17 @@ def split_off(
 def configuration_of_pretraining(configuration: Configuration) -> Configuration:
     """Return what the node that pre-trains is sent of a run's configuration.
 
-    The parts are those of the network and of a step on it (``ComponentSlot.pretrains``), and the
-    prior of pre-training. All others of the clients, and the temperature, are the defaults.
+    The parts are those of the network and of a step on it (``ComponentSlot.pretrains``), at
+    one learning rate. All others of the clients, and the temperature, are the defaults.
     """
     keys = configuration.keys
-    read = {**configuration.values, "lr-decay": keys.pretrain_lr_decay}
+    read = {**configuration.values, "lr-decay": 0.0}
     words, parts = dict(configuration.words), dict[str, Any]()
     for kind in SLOTS:
         if not (kind.pretrains or kind.server_only):
             picked = kind.pick(kind.default, read)
             words[kind.key] = kind.word(picked, kind.default)
             parts[kind.attribute] = picked if kind.chain else picked[0]
-    words["prior"], parts["prior"] = words["pretrain-prior"], configuration.pretrain_prior
     of_an_epoch = {"local_epochs": 1, "optimizer_state": "keep", "calibration_share": 0.0}
     defaults = {name: type(keys).model_fields[name].default for name in OF_THE_METHOD}
     alone = keys.model_copy(update={**of_an_epoch, **defaults})

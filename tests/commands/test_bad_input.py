@@ -71,14 +71,14 @@ KEYS = [
     *("rounds=0", "clients=-2", "local-epochs=0", "batch-size=1", "learning-rate=0.0"),
     *("learning-rate=nan", "learning-rate=inf", "lr-decay=-1.0", "lr-silent-rounds=-1"),
     *('optimizer-state="forget"', "pretrain-examples=-0.1", "pretrain-epochs=0"),
-    *("pretrain-patience=0", "pretrain-validation=1.0", "pretrain-lr-decay=-0.1"),
-    *("pretrain-mc-samples=0", "scale-floor=-1e-6", "max-examples=0", 'precision="float16"'),
+    *("pretrain-patience=0", "pretrain-validation=1.0"),
+    *("scale-floor=-1e-6", "max-examples=0", 'precision="float16"'),
     *("fraction-train=0.0", "fraction-train=1.1", "mc-samples=0", "evaluate-every=-1"),
     *("evaluate-mc-samples=0", "seed=-1", "node-timeout=0.0"),
     *("client-timeout=0.0", "min-clients=0.0", "round-retries=-1", 'name=".."', 'name="/etc/x"'),
     *('name="a/b"', 'name=" "', 'name=".." resume=true', 'name="/etc/x" resume=true'),
     *("attackers=-1", "train-examples=-1.0", "train-examples=1e6", "test-examples=-0.5"),
-    *("test-examples=2.5", 'strategy="fedsgd"', 'prior="none"', 'pretrain-prior="previous"'),
+    *("test-examples=2.5", 'strategy="fedsgd"', 'prior="none"'),
     *(
         'defence="medain"',
         "alpha=-0.5",
@@ -91,7 +91,7 @@ KEYS = [
     *("weight-decay=-1e-5", 'weight-decay-of="kernel"', "dropout-rate=1.0"),
     *("population-size=1", "dispersion-floor=0.0"),
     *("crop-padding=-1", "calibration-bins=0", "noise-scale=0.0"),
-    *("attack-scale=0.0", "variance-floor=0.0", "hostile-fraction=0.6", "unknown-key=1"),
+    *("variance-floor=0.0", "hostile-fraction=0.6", "unknown-key=1"),
     *("image-size=-4", "image-size=100000", "image-channels=2", 'image-fit="padd"'),
 ]
 KEYS_WITH_WORDS: list[tuple[str, str]] = [

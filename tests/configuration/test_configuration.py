@@ -98,7 +98,6 @@ strategy="pvi" server-optimizer="momentum" server-momentum=0.5 | server-optimize
 strategy="pvi" scale-floor=1e-5 | scale-floor 1e-05 | scale-floor=0.0
 strategy="pvi" attack="noise" attackers=1 | prior 'cavity' | attack 'noise' | attack="none"
 prior="cavity" | prior 'cavity' | pooling factor-changes
-pretrain-prior="cavity" | pretrain-prior 'cavity' | allowed: fixed, flat
 """
 
 

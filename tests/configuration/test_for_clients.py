@@ -32,7 +32,6 @@ RUNS: dict[str, dict[str, Any]] = {
         "schedule": "step",
         "evaluated-by": "clients",
         "pretrain-examples": 100,
-        "pretrain-prior": "previous-global",
     },
 }
 
@@ -73,9 +72,7 @@ def test_nothing_of_the_server_alone_is_sent(name: str) -> None:
 
 
 def test_kinds_with_a_half_on_clients_are_never_the_servers_alone() -> None:
-    """But for the prior of pre-training, which stands in its task as the prior."""
-    alone = {kind.key for kind in SLOTS if kind.server_only and issubclass(kind.base, TwoSidedPart)}
-    assert alone == {"pretrain-prior"}
+    assert not any(issubclass(kind.base, TwoSidedPart) for kind in SLOTS if kind.server_only)
 
 
 def read_by_clients() -> Iterator[tuple[str, str]]:

@@ -226,8 +226,6 @@ def test_parts_of_one_registry_share_their_settings_and_resolve_to_themselves() 
         again = resolve(configuration.values)
         assert again.optimizer == configuration.optimizer
         assert again.personal_optimizer == configuration.personal_optimizer
-    scaled = resolve({"prior-scale": 3.0, "pretrain-prior": "fixed"})
-    assert scaled.pretrain_prior == scaled.prior
 
 
 SECRET: dict[str, dict[str, Any]] = {

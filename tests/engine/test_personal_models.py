@@ -62,8 +62,8 @@ def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "batch-size": 10,
         "mc-samples": 1,
         "evaluate-every": 0,
-        "sampling": "cyclic",
-        "clients-in-turn": 2,
+        "fraction-train": 2 / CLIENTS,
+        "seed": 105,  # clients 0 and 1, 0 and 2, 1 and 2, 0 and 1
     }
 
 

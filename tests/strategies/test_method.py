@@ -29,7 +29,7 @@ OTHERS = {
     "refinement": "distillation",
     "sampler": "dirichlet",
     "predictive": "ensemble",
-    "sampling": "cyclic",
+    "sampling": "single",
     "server-data": "held-back",
     "scale-floor": 0.25,
 }

@@ -183,8 +183,6 @@ ALL = sampled("random")
 SAMPLINGS = {
     "all": ALL,
     "two of five": sampled("random", fraction_train=0.4),
-    "in turn": sampled("cyclic"),
-    "two in turn": sampled("cyclic", clients_in_turn=2),
 }
 ROUNDS, FAULTY_ROUNDS = 10, 20
 

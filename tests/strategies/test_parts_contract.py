@@ -64,8 +64,6 @@ SHORT: Values = {
 }
 
 NEEDED: dict[str, Values] = {
-    # Of a client alone in a round, no reply may be lost.
-    "sampling: cyclic": {"clients-in-turn": 2},
     **{f"attack: {name}": {"attackers": 2} for name in attacks.names()},
 }
 """What a part is given beside its name, by its case."""
@@ -99,12 +97,6 @@ CASES: dict[str, Values] = {
     "v-distillation": {"strategy": "v-distillation"},
     "one-ensemble": {"strategy": "one-ensemble"},
     "pvi": {"strategy": "pvi"},
-    "pvi, two in turn": {
-        "strategy": "pvi",
-        "sampling": "cyclic",
-        "clients-in-turn": 2,
-        "damping": 1.0,
-    },
 }
 
 

@@ -152,12 +152,11 @@ def test_nothing_of_the_method_takes_part_in_pretraining():
         for kind in clients
         if kind.key != "model"
     }
-    given = {**others, "model": "mlp", "pretrain-prior": "previous-global"}
+    given = {**others, "model": "mlp"}
     configuration = resolve(given, check_data=False, check_parts=False)
     sent = configuration_of_pretraining(configuration)
     for kind in clients:
         expected = configuration.words[kind.key] if kind.key in kept else kind.default
-        expected = "previous-global" if kind.key == "prior" else expected
         assert (kind.key, sent.words[kind.key]) == (kind.key, expected)
         names = "+".join(part.name for part in sent.picked(kind))
         assert (kind.key, names) == (kind.key, expected)
@@ -171,29 +170,13 @@ def test_of_logits_that_are_not_finite_none_is_correct():
     assert [line.rpartition(" ")[-1] for line in epochs] == ["0.5000", "0.0000", "0.5000"]
 
 
-@pytest.mark.parametrize("decay", [None, 0.1])
-def test_learning_rate_decays_only_if_asked(decay):
+def test_the_learning_rate_does_not_decay():
     values = {"lr-decay": 0.5, "lr-silent-rounds": 2}
-    if decay is not None:
-        values["pretrain-lr-decay"] = decay
     rates = [
         sent.schedule.learning_rate(sent.keys.learning_rate, epoch, sent.keys.rounds)
         for epoch, sent in enumerate(asked_of_the_node(5, **values), start=1)
     ]
-    expected = [1e-3 * np.exp(-(decay or 0.0) * max(0, epoch - 2)) for epoch in range(1, 6)]
-    np.testing.assert_allclose(rates, expected)
-
-
-@pytest.mark.usefixtures("tensorflow")
-@pytest.mark.parametrize(("values", "samples"), [({}, 20), ({"pretrain-mc-samples": 3}, 3)])
-def test_an_epoch_is_judged_with_samples_enough(values, samples):
-    from bfl.experiments.run.evaluator import Evaluator
-
-    configuration = resolve({"model": "mlp", "evaluate-mc-samples": 1, **values})
-    evaluator = Evaluator(configuration, load_dataset("digits"))
-    evaluator.predict = Mock(wraps=evaluator.predict)
-    assert 0 <= evaluator.train_accuracy(evaluator.initial, np.arange(30), 1) <= 1
-    assert evaluator.predict.call_args.kwargs["samples"] == samples
+    np.testing.assert_allclose(rates, 1e-3)
 
 
 @pytest.fixture(scope="module")
@@ -236,28 +219,6 @@ def test_run_begins_with_the_best_epoch(run, capsys):
     again = run("with", **values, resume=True)
     assert "pre-training, epoch" not in capsys.readouterr().out
     assert again.posterior()[0].digest() == digest
-
-
-@pytest.mark.slow
-def test_runs_that_differ_in_their_prior_begin_with_the_same_posterior(run):
-    begun = {}
-    for name, more in {
-        "fixed": {},
-        "previous": {"prior": "previous-global"},
-        "old": {"prior": "previous-global", "pretrain_prior": "previous-global"},
-    }.items():
-        settings = {"inference": "flipout", "pretrain_mc_samples": 2, **PRETRAINING, **more}
-        folder = run(f"prior-{name}", **settings, evaluate_every=0, mc_samples=1)
-        assert Checkpoints(folder).latest().server_round == 1
-        [checkpoint] = (folder.path / "checkpoints").glob("round-000001.*.snapshot")
-        checkpoint.unlink()
-        begun[name] = Checkpoints(folder).latest()
-    assert {checkpoint.server_round for checkpoint in begun.values()} == {0}
-    digests = {name: checkpoint.posterior.digest() for name, checkpoint in begun.items()}
-    assert digests["fixed"] == digests["previous"] != digests["old"]
-    # N(0, 100) pulls on every standard deviation, the epoch before on none.
-    spread = {name: begun[name].posterior.degree_of_spread for name in begun}
-    assert spread["fixed"] > 1.02 * spread["old"]
 
 
 @pytest.mark.slow

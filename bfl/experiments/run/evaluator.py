@@ -31,6 +31,9 @@ from bfl.posteriors import Manifest, Posterior
 
 Positions = npt.NDArray[np.int64]
 
+PRETRAINING_SAMPLES = 20
+"""Monte Carlo samples that validate an epoch of pre-training: fewer end it by noise."""
+
 
 @dataclass(frozen=True)
 class EvaluationNetwork:
@@ -122,7 +125,7 @@ class Evaluator:
         """Return the accuracy on held-out training images after an epoch."""
         predictions = self.predict(
             posterior,
-            samples=self.configuration.keys.pretrain_mc_samples,
+            samples=PRETRAINING_SAMPLES,
             purpose=f"pretraining-{epoch}",
             images=self.dataset.train_images[positions],
         )

@@ -11,6 +11,9 @@ from pydantic import Field
 from bfl.posteriors import Posterior
 from bfl.registry import Component, Registry
 
+CLAIMED_SHARE = 1e-3
+"""Standard deviation that an attacker claims, as a share of the one that it has received."""
+
 
 class Attack(Component):
     """Attack: the posterior that a hostile client sends in place of the one it has learned.
@@ -124,18 +127,12 @@ class SmallVariance(Attack):
     Source: none known; it is what equations (15) to (17) of Fischer et al. (2024) invite.
     """
 
-    attack_scale: float = Field(
-        1e-3,
-        gt=0.0,
-        description="standard deviation that an attacker claims, as a share of the received one",
-    )
-
     def corrupt(
         self, learned: Posterior, received: Posterior, generator: np.random.Generator
     ) -> Posterior:
         """Return random means as large as those learned, with a tiny variance."""
         spread = float(np.std(learned.mean)) if learned.size else 0.0
         means = (spread * generator.standard_normal(learned.size)).astype(np.float32)
-        claimed = self.attack_scale**2 * received.variance.astype(np.float64)
+        claimed = CLAIMED_SHARE**2 * received.variance.astype(np.float64)
         variance = np.maximum(claimed, np.finfo(np.float32).tiny).astype(np.float32)
         return Posterior(means, variance, learned.point)

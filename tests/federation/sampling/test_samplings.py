@@ -35,12 +35,3 @@ def test_random_sampling_takes_the_share_and_everybody_has_the_same_chance() -> 
     # As it always has, so that runs can be made again.
     expected = randomness.generator(7, "clients", 5).choice(10, size=3, replace=False)
     np.testing.assert_array_equal(rounds[4], np.sort(expected))
-
-
-@pytest.mark.parametrize(("in_turn", "clients"), [(1, 5), (2, 5), (3, 3), (7, 4)])
-def test_cyclic_sampling_lets_everybody_take_part_equally_often(in_turn: int, clients: int) -> None:
-    sampling = samplings.create("cyclic", {"clients-in-turn": in_turn})
-    taken = Counter(i for n in range(1, clients + 1) for i in sampling.sample(0, n, clients))
-    assert set(taken.values()) == {min(in_turn, clients)}
-    if in_turn == 1:
-        assert [sampling.sample(0, n, clients) for n in (1, 2)] == [[0], [1]]
