@@ -19,7 +19,6 @@ from bfl.data.datasets.foreign import corruption_names
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.federation.outgoing import is_private, length_problem, order_problem
 from bfl.federation.parts import TwoSidedPart
-from bfl.learning.priors import priors
 
 if TYPE_CHECKING:
     from bfl.configuration.configuration import Configuration

@@ -155,7 +155,7 @@ def test_clients_evaluate_both_models_on_test_data_of_their_own(
 ) -> None:
     """After the last round all numbers can be made again from what is on the disk."""
     replies = watch_updates(monkeypatch)
-    folder = run(values, tmp_path / "judged", evaluated_by="clients", sampling="random")
+    folder = run(values, tmp_path / "judged", evaluated_by="clients", **{"fraction-train": 1.0})
     table, data = folder.read_json("run.json:clients"), cached_dataset(values["dataset"], "")
     assert sorted(table) == ["0", "1", "2"]
     assert sum(row["test-examples"] for row in table.values()) == data.test_labels.size
