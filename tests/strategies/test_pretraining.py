@@ -139,8 +139,8 @@ def test_what_the_node_sends_is_checked_like_an_update(variance, more, reason):
 def test_prior_is_a_fixed_one_of_its_own(prior):
     """Whatever the run's is; Fischer et al. pre-train one model for the rows of their Table 4."""
     received = Posterior(np.full(2, 7.0), np.full(2, 0.25))
-    for sent in asked_of_the_node(prior=prior, **{"prior-scale": 3.0}):
-        assert sent.prior.density(received, {}) == NormalPrior(0.0, 3.0)
+    for sent in asked_of_the_node(prior=prior):
+        assert sent.prior.density(received, {}) == NormalPrior(0.0, 10.0)
         assert sent.keys.local_epochs == 1
 
 
