@@ -41,6 +41,7 @@ class FlowerClients:
         num_examples: Numbers of the clients' examples by partition id: those that the server has
             assigned, or that a node has declared before the first round.
         more: Values of a ServerApp's own, for its own clients, sent from now on.
+        texts_shown: What has been warned of in full.
         usable: What has become of the last round's replies so far.
     """
 
@@ -60,7 +61,7 @@ class FlowerClients:
         self.more = ConfigRecord()
         self.usable = UsableReplies(1)
         self._run, self._warn = run, warn
-        self._texts_shown: set[str] = set()
+        self.texts_shown: set[str] = set()
         configuration = options.configuration
         self._texts = {
             paths: json.dumps(configuration.for_clients(paths=paths) if configuration else {})
@@ -187,9 +188,9 @@ class FlowerClients:
     def warn(self, name: str, client: int, text: str) -> None:
         """Warn of what is wrong with a client in a round of that name: in full the first time."""
         shown = text = neutralized(text)
-        if text in self._texts_shown:
+        if text in self.texts_shown:
             shown = f"{text.strip().splitlines()[-1].removeprefix(CONTINUED)} (as before)"
-        self._texts_shown.add(text)
+        self.texts_shown.add(text)
         if listed := client_name(self.federation.nodes[client]):
             name = f"{name}, {listed}"
         self._warn(f"{name}, client {client}: {shown}")

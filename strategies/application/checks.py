@@ -104,7 +104,7 @@ def check_states(configuration: Configuration, federation: Federation) -> None:
     keepers = [part.name for part in configuration.parts if part.client_state_name]
     if configuration.keys.optimizer_state == "keep":
         keepers.append("optimizer-state")
-    stateless = [str(p) for p in federation.nodes if p not in federation.stateful]
+    stateless = [str(p) for p, each in federation.descriptions.items() if not each.keeps_state]
     if keepers and stateless:
         raise ConfigurationError(
             f"clients keep a state from round to round ({', '.join(keepers)}) and the SuperNodes "

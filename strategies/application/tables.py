@@ -58,12 +58,7 @@ def sum_columns(
         ConfigurationError: The tables do not go together.
         RunError: A client has not answered.
     """
-    known = federation.descriptions.known if federation.descriptions else {}
-    own = [
-        partition_id
-        for partition_id, examples in federation.own_examples.items()
-        if examples and known[federation.nodes[partition_id]].code
-    ]
+    own = [p for p, each in federation.descriptions.items() if each.own_examples and each.code]
     tables = _ask_tables(configuration, grid, federation, own) if own else {}
     if not tables:
         return ""

@@ -285,8 +285,8 @@ def _warn_of_unsigned_keys(
     clients: FlowerClients, request: TrainingRequest, unsigned: Sequence[int]
 ) -> None:
     """Warn once in a run on SuperNodes which clients' keys are not signed."""
-    federation, descriptions = clients.federation, clients.federation.descriptions
-    if unsigned and federation.noise_anew and descriptions and descriptions.take_note(UNSIGNED):
+    if unsigned and clients.federation.noise_anew and UNSIGNED not in clients.texts_shown:
         more = ", ".join(map(str, unsigned[1:]))
         text = f"{UNSIGNED}; nor are those of clients {more}" if more else UNSIGNED
         clients.warn(request.name, unsigned[0], text)
+        clients.texts_shown.add(UNSIGNED)

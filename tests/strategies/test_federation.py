@@ -46,22 +46,6 @@ def test_nodes_that_nobody_simulates_are_not_taken_for_simulated_ones(
     assert not discover(grid, 2, timeout=20.0, poll=0.001).simulated
 
 
-def test_a_node_that_has_lost_the_question_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strategies.federation, "AGAIN_AFTER_SILENCE", 0.05)
-    grid = DeploymentGrid(make_app(), range(2), 2)
-    push = grid.push_messages
-
-    def lose_the_first(messages: Any) -> Any:
-        ids = list(push(messages))
-        if len(grid.asked) == 2:
-            del grid._waiting[ids[1]]
-        return ids
-
-    grid.push_messages = lose_the_first  # type: ignore[method-assign]
-    assert discover(grid, 2, timeout=20.0, poll=0.001).size == 2
-    assert queries(grid) == [FIRST_ID, FIRST_ID + 1, FIRST_ID + 1]
-
-
 def test_a_silent_node_ends_the_wait_at_the_deadline_and_is_named() -> None:
     grid = DeploymentGrid(make_app(), [0, 2, 1], 4)
     grid.slow = {FIRST_ID + 1: 10**9}
@@ -186,13 +170,6 @@ def make(count: int = 3, app: ClientApp | None = None) -> tuple[DeploymentGrid, 
     federation = discover(grid, count, timeout=10.0, poll=0.001)
     grid.asked.clear()
     return grid, federation
-
-
-@pytest.mark.parametrize("keeps", [True, False])
-def test_what_nodes_say_they_keep_is_known(keeps: bool) -> None:
-    app = make_app(keeps_state=keeps)
-    federation = discover(DeploymentGrid(app, range(2), 2), 2, timeout=10.0, poll=0.001)
-    assert federation.stateful == (frozenset({0, 1}) if keeps else frozenset())
 
 
 def test_a_run_goes_on_without_a_lost_node_and_with_the_one_that_comes_back() -> None:
