@@ -273,7 +273,14 @@ def _part(axis: str, label: str, named: bool) -> str:
     return part if named and not part[:1].isdigit() else f"{slug(axis)}-{part}"
 
 
+def _rows(given: Any) -> Any:
+    return tuple(map(_choice, given)) if isinstance(given, list) else given
+
+
 def _axes(given: Any) -> Any:
+    for axis, values in given.items():
+        if not isinstance(values, list):
+            raise ValueError(f"a list of values for axis '{axis}', not {values!r}")
     return {axis: tuple(_choice(each, axis) for each in values) for axis, values in given.items()}
 
 
@@ -299,9 +306,7 @@ class Study(BaseModel):
     axes: Annotated[dict[str, tuple[Choice, ...]], BeforeValidator(_axes)] = Field(
         default_factory=dict
     )
-    rows: Annotated[
-        tuple[Choice, ...], BeforeValidator(lambda given: tuple(map(_choice, given)))
-    ] = Field((Choice({}),), min_length=1)
+    rows: Annotated[tuple[Choice, ...], BeforeValidator(_rows)] = Field((Choice({}),), min_length=1)
     columns: list[Column] = Field(
         default_factory=lambda given: default_columns(given.get("base", {})), min_length=1
     )
@@ -435,8 +440,11 @@ def _lineage(path: Path, below: tuple[Path, ...]) -> list[tuple[Path, dict[str, 
         raise ConfigurationError(f"study {path} extends itself")
     own = read_toml(path)
     given = own.pop("extends", [])
+    names = [given] if isinstance(given, str) else given
+    if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise ConfigurationError(f"study {path}: extends is {given!r}; allowed: a path, or paths")
     found: dict[Path, tuple[Path, dict[str, Any]]] = {}
-    for name in [given] if isinstance(given, str) else given:
+    for name in names:
         other = path.parent / given_path(name, f"study {path}: extends")
         for each, tables in _lineage(other, (*below, path)):
             found.setdefault(each.resolve(), (each, tables))

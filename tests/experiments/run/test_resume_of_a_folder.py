@@ -151,7 +151,15 @@ def test_a_finished_run_that_goes_back_a_round_is_not_finished(
     assert folder.warnings() == []
 
 
-@pytest.mark.parametrize("lost", [1, 2, ROUNDS])
+def test_a_run_goes_on_to_as_many_rounds_as_it_has_or_more(tmp_path: Path) -> None:
+    interrupted_run(tmp_path)
+    for rounds in (ROUNDS, ROUNDS + 2):
+        check_output(configured(tmp_path, resume=True, rounds=rounds))
+    with pytest.raises(ConfigurationError, match="rounds was 3 and is 2"):
+        check_output(configured(tmp_path, resume=True, rounds=ROUNDS - 1))
+
+
+@pytest.mark.parametrize("lost", [1, ROUNDS])
 def test_a_run_whose_record_is_lost_is_not_gone_on_with(lost: int, tmp_path: Path) -> None:
     folder = interrupted_run(tmp_path)
     path = folder.path / "rounds.jsonl"

@@ -65,13 +65,14 @@ def test_plain_values_and_odd_labels_make_names(tmp_path: Path) -> None:
     alpha = [0.5, 5.0]
     clients = [{ label = "10", clients = 10 }]
     ensemble-average = [true]
+    seed = [3]
     weighting = ["equal"]
     [[rows]]
     label = "MC Dropout (n/a)"
     """
     runs = read_study(write_study(tmp_path, text)).runs
     assert [run.name for run in runs] == [
-        f"mc-dropout-n-a_alpha-{alpha}_clients-10_ensemble-average-true_equal"
+        f"mc-dropout-n-a_alpha-{alpha}_clients-10_ensemble-average-true_equal_seed-3"
         for alpha in ("0.5", "5.0")
     ]
     assert runs[0].labels["row"] == "MC Dropout (n/a)"
@@ -86,7 +87,8 @@ REFUSED = [
     ("[axes]", "[axis]", "axis"),
     ("decimals", "decimal", r"columns\.0\.decimal.*no key"),
     ("seed = [0, 1]", "seed = []\nalpha = [{}]", "label"),
-    (STUDY, 'title = "T"\nrows = []', "rows"),
+    *((STUDY, f'title = "T"\nrows = {given}', "rows") for given in ("[]", "3", "[3]")),
+    ("seed = [0, 1]", "seed = 3", "axis 'seed'"),
     ('"NWA"', '"ws"', "'flipout-ws_iid_seed-0'"),
     ("rule =", "partition =", "'partition'"),
     ("rounds = 4", 'name = "x"', "no name"),
@@ -224,6 +226,7 @@ def test_axes_are_taken_one_by_one_and_lists_as_a_whole(written: Path) -> None:
         ('extends = "../paper/written.toml"\n', "title"),
         ('extends = "missing.toml"\ntitle = "t"\n', r"missing\.toml"),
         ('extends = "coded.toml"\ntitle = "t"\n', "extends itself"),
+        ('extends = [1]\ntitle = "t"\n', "extends is"),
         (EXTENDS + "base = 3\n", r"coded\.toml: base is 3"),
     ],
 )
