@@ -6,13 +6,12 @@ reads both, and ``configuration`` puts them together.
 
 from bfl.configuration.compatibility import contradictions
 from bfl.configuration.configuration import Configuration, refuse_unread, resolve
-from bfl.configuration.settings import default_values, expanded, unset_values
+from bfl.configuration.settings import default_values, unset_values
 
 __all__ = [
     "Configuration",
     "contradictions",
     "default_values",
-    "expanded",
     "refuse_unread",
     "resolve",
     "unset_values",

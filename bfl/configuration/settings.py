@@ -119,18 +119,6 @@ def unset_values() -> dict[str, Value]:
     return {key: NOT_GIVEN if v == UNSET else UNSET for key, v in default_values().items()}
 
 
-def expanded(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all keys with the values that they have if these are given: nothing is checked.
-
-    Raises:
-        ConfigurationError: There is no such strategy.
-    """
-    given = given_values(values)
-    defaults = default_values()
-    strategy = named_strategy(str(given.get("strategy", default_strategy(given))))
-    return {**defaults, **strategy.values, **given}
-
-
 class NamedStrategy(NamedTuple):
     """A named choice of values for keys."""
 

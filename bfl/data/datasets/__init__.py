@@ -29,7 +29,6 @@ __all__ = [
     "absolute_other",
     "cached_dataset",
     "dataset_files",
-    "dataset_on_this_machine",
     "dataset_reads_path",
     "dataset_sources",
     "load_dataset",
@@ -87,12 +86,6 @@ def dataset_files(dataset: str, data_dir: str | Path = "") -> tuple[Path, ...]:
     """Return the files on this machine that a data set is read from; none for one of the hub."""
     folder = _folder(data_dir)
     return tuple(p for source, location in _parts(dataset) for p in source.files(location, folder))
-
-
-def dataset_on_this_machine(dataset: str, data_dir: str | Path = "") -> bool:
-    """Return whether a data set can be loaded without the network, as far as is known."""
-    folder = _folder(data_dir)
-    return all(not s.downloads or s.files(location, folder) for s, location in _parts(dataset))
 
 
 def dataset_reads_path(dataset: str) -> bool:

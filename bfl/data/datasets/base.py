@@ -195,13 +195,11 @@ class DatasetSource(Component):
         location_form: What has to stand behind the colon (``PATH``), or nothing. A node takes it
             for a path, and refuses such a word of a server's (``allow-run-paths``).
         takes_pixel_range: Whether the key ``pixel-range`` says the scale of its images.
-        downloads: Whether loading needs the network where ``files`` has none.
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("classification",)
     location_form: ClassVar[str] = ""
     takes_pixel_range: ClassVar[bool] = False
-    downloads: ClassVar[bool] = False
 
     @abstractmethod
     def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:

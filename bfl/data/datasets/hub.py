@@ -67,7 +67,6 @@ class NamedSource(DatasetSource):
     """A data set with a name: ``NAME.npz`` in ``data-dir`` if it lies there, else from the hub."""
 
     row: ClassVar[Named]
-    downloads: ClassVar[bool] = True
 
     def check_location(self, location: str, data_dir: Path | None) -> None:
         """Check that ``data-dir`` exists, and that there is an archive or a way to the hub."""
@@ -119,7 +118,6 @@ class Hub(DatasetSource):
     """
 
     location_form: ClassVar[str] = "NAME[:SUBSET]"
-    downloads: ClassVar[bool] = True
 
     def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
         """Return the data set of the hub, each image brought into its shape when it is read."""
