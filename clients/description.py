@@ -18,17 +18,12 @@ from bfl.configuration.configuration import says_nothing_measured
 from bfl.data.datasets import Dataset, Reading, cached_dataset
 from bfl.data.datasets.encoding import Column, add_up
 from bfl.data.datasets.reading import COLUMNS, SUMMED
-from bfl.federation import wire
+from bfl.federation import node_description, wire
 from bfl.federation.client_metrics import NUM_EXAMPLES
-from bfl.federation.node_description import (
-    NodeDescription,
-    TableDescription,
-    code_digest,
-)
 from bfl.plugins import load_plugins
 from bfl.posteriors import Posterior
 from bfl.texts import few, from_json
-from clients.examples import check_labels, declared_examples, own_data, reading_of_query
+from clients import examples
 from clients.masked import masked_sums, read_task
 from clients.node import Node, cached_configuration, reason_for_server, refuse_task, reports_errors
 
@@ -43,14 +38,14 @@ def describe(message: Message, context: Context) -> Message:
     problem = "" if plugins else _find_data_problem(query, node)
     own_examples, labels = 0, ""
     if not (plugins or problem):
-        reading, private = reading_of_query(query, node), query.get(wire.PRIVATE) is True
-        own_examples = declared_examples(node, reading, private=private)
+        reading, private = examples.reading_of_query(query, node), query.get(wire.PRIVATE) is True
+        own_examples = examples.declared_examples(node, reading, private=private)
         labels = _find_label_problem(query, node)
-    description = NodeDescription(
+    description = node_description.NodeDescription(
         partition_id=node.partition_id,
         num_partitions=node.num_partitions,
         own_examples=own_examples,
-        code=code_digest(),
+        code=node_description.code_digest(),
         keeps_state=node.simulated or bool(node.state_dir),
         plugins=plugins,
         data=problem,
@@ -81,9 +76,9 @@ def _find_data_problem(query: Mapping[str, Any], node: Node) -> str:
     if node.reads_run_paths and wire.DATA_DIR not in query:
         return ""  # it is asked again, with where they are
     try:
-        reading = reading_of_query(query, node)
+        reading = examples.reading_of_query(query, node)
         if node.dataset:
-            data = own_data(node.dataset, reading)
+            data = examples.own_data(node.dataset, reading)
         else:
             data = cached_dataset(
                 *node.place_of(dataset, str(query.get(wire.DATA_DIR, ""))), reading
@@ -106,12 +101,12 @@ def _find_label_problem(query: Mapping[str, Any], node: Node) -> str:
     classes = query.get(wire.NUM_CLASSES)
     if not node.dataset or classes is None:
         return ""
-    reading = reading_of_query(query, node)
-    data = own_data(node.dataset, reading)
+    reading = examples.reading_of_query(query, node)
+    data = examples.own_data(node.dataset, reading)
     if cached_dataset(node.dataset, "", reading).numbered_here:
         return ""  # a table of its own, whose classes are told apart by name
     try:
-        check_labels(data.train_labels, int(classes), node.dataset)
+        examples.check_labels(data.train_labels, int(classes), node.dataset)
     except errors.DataError as error:
         if node.simulated:
             return str(error)
@@ -134,12 +129,12 @@ def _find_label_problem(query: Mapping[str, Any], node: Node) -> str:
 def describe_table(message: Message, context: Context) -> Message:
     """Answer with the columns and classes of the node's own table, by their names."""
     node, query = Node.of(context), message.content[wire.CONFIG]
-    table = _own_table(node, reading_of_query(query, node))
+    table = _own_table(node, examples.reading_of_query(query, node))
     if node.private and table.numbered_here:
         problem = "this node has private=true: table-columns has to say what its columns become"
         raise errors.public(errors.ConfigurationError(problem))
     columns = table.encoding.columns if table.encoding else ()
-    description = TableDescription(
+    description = node_description.TableDescription(
         columns={column.name: column.categories for column in columns},
         class_names=table.class_names,
     )

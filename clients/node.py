@@ -26,8 +26,8 @@ from bfl.deployment.client_list import ListedIdentity
 from bfl.deployment.settings import NodeTable, PathText
 from bfl.engine import processes
 from bfl.engine.flower import CLIENT_RAISED
+from bfl.federation import wire
 from bfl.federation.secure_aggregation.keys import Identity, Unsigned
-from bfl.federation.wire import RUN_CANNOT_GO_ON, TrainTask
 from bfl.registry import STRICT
 from bfl.texts import from_json
 
@@ -137,7 +137,9 @@ def reports_errors(work: Work) -> Work:
             return work(message, context)
         except Exception as error:
             # Others may be luckier, and the result would not say so.
-            code = RUN_CANNOT_GO_ON if isinstance(error, errors.LostStateError) else CLIENT_RAISED
+            code = (
+                wire.RUN_CANNOT_GO_ON if isinstance(error, errors.LostStateError) else CLIENT_RAISED
+            )
             reason = reason_for_server(error, simulated)
             if not simulated:
                 traceback.print_exception(error)
@@ -183,7 +185,7 @@ def deadline(seconds: float) -> Iterator[None]:
         timer.cancel()
 
 
-def refuse_task(task: TrainTask, node: Node, configuration: Configuration) -> None:
+def refuse_task(task: wire.TrainTask, node: Node, configuration: Configuration) -> None:
     """Refuse what this node does not do, whatever the server says."""
     problem = ""
     # Behind the last client comes the virtual one that pre-trains.
