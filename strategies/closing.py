@@ -23,43 +23,38 @@ from strategies.flower_clients import FlowerClients
 from strategies.masked import WantedSum, add_up
 from strategies.method import Method
 from strategies.round import TrainingRequest
+from strategies.run_support import RunSupport
 from strategies.server_state import ServerState
 from strategies.updates import ClientUpdate
 
 CLOSING = "closing"  # the folder in a run's with the sums' results so far
 AT_MEAN = ("mean", "point")  # the vectors of a posterior that features at its mean need
-OWNER, CODE = "of-posterior", "by-code"  # in a snapshot: posterior and settings, and the code
+OWNER = "of-posterior"  # in a snapshot: the posterior, the closings' settings and the code
 
 
 def close(
-    method: Method,
-    state: ServerState,
-    clients: FlowerClients,
-    manifest: Manifest | None,
-    folder: Path | None = None,
-    say: Callable[[str], None] = lambda line: None,
+    method: Method, state: ServerState, clients: FlowerClients, run: RunSupport
 ) -> Known | None:
     """Ask all clients for the sums of a chain of closings; return what they tell, if any.
 
-    The rounds of sums that a server has made are taken from the folder, unless they are of another
-    posterior, other settings or other code.
+    The rounds of sums that a server has made are taken from the run's folder, unless they are of
+    another posterior, other settings or other code.
     """
     chain, posterior = method.closing, state.posterior
     if not schedule(chain):
         return None
-    sizes, head = last_layer(posterior, manifest)
+    sizes, head = last_layer(posterior, run.manifest)
     from_head = np.array(any(each.moves_head for each in chain))
     known: Known = {base.HEAD: head, base.FROM_HEAD: from_head}
-    owner = f"{posterior.digest()} {chain!r}"
-    snapshots, code = (Snapshots(folder), code_digest()) if folder else (None, "")
+    owner = f"{posterior.digest()} {chain!r} {code_digest()}"
+    snapshots = Snapshots(Path(run.folder) / CLOSING) if run.folder else None
     if snapshots and (found := snapshots.latest()):
-        by_owner, by_code = (str(found[1].pop(name, "")) for name in (OWNER, CODE))
-        if (by_owner, by_code) == (owner, code):
+        if str(found[1].pop(OWNER, "")) == owner:
             known = found[1]
         else:
-            other = "code" if by_owner == owner else "posterior or settings"
-            say(
-                f"closing: the sums in {snapshots.folder} are of other {other}; they are taken anew"
+            run.show_sums(
+                f"closing: the sums in {snapshots.folder} are of another posterior, other settings "
+                "or other code; they are taken anew"
             )
     while (sums := SumsRound.following(chain, known, sizes)).measurements:
         number = int(known.get(base.ROUNDS_MADE, 0)) + 1
@@ -78,8 +73,8 @@ def close(
         participants, total = sums_of_clients(request, clients)
         known = sums.fold(known, total)
         if snapshots:
-            snapshots.save(number, {**known, OWNER: np.array(owner), CODE: np.array(code)})
-        say(f"closing round {number}: sums of {len(participants)} clients")
+            snapshots.save(number, {**known, OWNER: np.array(owner)})
+        run.show_sums(f"closing round {number}: sums of {len(participants)} clients")
     return known
 
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from logging import WARNING
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -21,7 +20,7 @@ from bfl.deployment.client_list import bound_nodes_file
 from bfl.engine.flower import log
 from bfl.federation.wire import initial_posterior, posterior_to_arrays
 from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
-from strategies.closing import CLOSING, close
+from strategies.closing import close
 from strategies.federation import discover, number_nodes
 from strategies.flower_clients import FlowerClients
 from strategies.preflight import check_method
@@ -69,14 +68,7 @@ def run_rounds(
         is_last = run.end_round(replace(pooled, metrics=measured, seconds=seconds))
         if is_last or (should_stop and should_stop(number, result)):
             break
-    strategy.closed = close(
-        strategy.method,
-        running.state,
-        clients,
-        run.manifest,
-        Path(run.folder) / CLOSING if run.folder else None,
-        run.show_sums,
-    )
+    strategy.closed = close(strategy.method, running.state, clients, run)
     return result
 
 

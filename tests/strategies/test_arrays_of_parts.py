@@ -117,6 +117,17 @@ def test_what_the_bounds_allow_is_pooled(case: str) -> None:
     assert max(np.abs(array).max() for array in state.values() if array.size) > 10
 
 
+def test_arrays_are_summed_or_averaged_with_the_weights_of_the_pool() -> None:
+    def reply(task: TrainTask, received: Posterior) -> RecordDict:
+        beside = {"path": np.full(SIZE, task.partition_id, np.float32)}
+        return reply_content(received, {"num-examples": 1 + task.partition_id}, beside)
+
+    for part, expected in ((Squares(), 6.0), (MeanSquares(), (1 * 2 + 2 * 3 + 3 * 4) / 10)):
+        settings = {"rule": "nwa", "weighting": "train-size", "parts": (part,)}
+        _, (done,), _ = small_federation.play(reply, start=START, **settings)
+        np.testing.assert_allclose(done.state.parts["squares"]["sum"], expected**2)
+
+
 # What is kept ------------------------------------------------------------------------------------
 
 
