@@ -31,8 +31,8 @@ from test_figures_and_tables import CONFIG, make_run
 ROOT = Path(__file__).resolve().parents[3]
 
 FRAMES = """<title></title>
-<iframe srcdoc="{page}" style="width:1280px; border:0"></iframe>
-<iframe srcdoc="{page}" style="width:390px; border:0"></iframe>
+<iframe srcdoc="{page}" style="width:1200px; border:0"></iframe>
+<iframe srcdoc="{page}" style="width:480px; border:0"></iframe>
 <script>
 onload = () => document.title = [...document.querySelectorAll("iframe")].map(frame => {{
     const page = frame.contentDocument, seen = [...page.querySelectorAll("figure svg")];
@@ -46,7 +46,13 @@ onload = () => document.title = [...document.querySelectorAll("iframe")].map(fra
 @pytest.mark.slow
 def test_the_report_is_one_page_with_every_figure(tmp_path):
     run = make_run(tmp_path, "run")
+    alone = {"accuracy": 0.5, "difference": -0.25, "difference-interval": [-0.5, -0.125]}
+    federation = {"accuracy": 0.25, "interval": [0.125, 0.375], "examples": 300}
+    local = {f"A hospital with a long name {number}": alone for number in range(3)}
+    run.write_json("run.json:baselines", {"federation": federation, "local": local})
     page = run_report(run)
+    assert "Alone is better for A hospital with a long name 0, " in page
+    assert "-0.250 (-0.500 to -0.125)" in page
     drawn = set(re.findall(r'<figure id="([^"]+)"', page))
     assert drawn == set(FIGURES) - {"predicted-numbers"}  # those of regressions
     assert "Of the data, this page shows names of classes and clients, counts and scores" in page
