@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,6 @@ from bfl.closing.base import (
     Known,
     SumsRound,
     held_back_count,
-    packed,
-    unpacked,
     with_one,
 )
 from bfl.closing.conformal import Conformal
@@ -54,8 +51,6 @@ from bfl.closing.heads import (
 from bfl.data.datasets.encoding import Column
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.evaluation.regression import (
-    INTERVAL,
-    Mixtures,
     MixtureStatistics,
     covered,
     negative_log_likelihoods,
@@ -346,18 +341,6 @@ def test_intervals_cover_as_many_targets_as_they_promise(count: int) -> None:
     assert 0.9 - slack < np.mean(share) < 0.9 + 1 / (count // 2 + 1) + slack
 
 
-def test_draws_of_the_whole_network_may_predict_numbers_best() -> None:
-    """Then the interval is calibrated by them."""
-    kept = numbers(5, 80)
-    drawn = Mixtures(np.add.outer([-0.1, 0.1], kept.targets), np.full((2, 80), 0.01))
-    own = -negative_log_likelihoods(drawn, kept.targets)
-    kept = replace(kept, own=own, drawn=drawn)
-    known = close((GaussianHead(),), start_of_numbers(), [numbers(4)], [kept])
-    assert not known[FROM_HEAD]
-    assert float(known[AFTER]) == pytest.approx(-own[::2].mean(), abs=1e-6)
-    assert float(known[INTERVAL]) < 0.01
-
-
 def test_the_full_hessian_is_the_derivative_of_the_gradient() -> None:
     whole = examples(2, 50)
     head = np.random.default_rng(3).normal(size=(FEATURES + 1, CLASSES))
@@ -428,21 +411,6 @@ def test_density_is_that_of_the_classes_gaussians(widths: tuple[int, ...]) -> No
     predicted = Closed(known).predict(np.concatenate(parts, axis=1))
     found = predicted.scores["feature-density"]
     np.testing.assert_allclose(found, density(known, parts), atol=1e-3)
-
-
-def test_a_class_with_few_examples_is_no_more_foreign_than_another() -> None:
-    """Its covariance is nearly the common one, whose examples there are many of."""
-    rng = np.random.default_rng(0)
-    labels = np.repeat([0, 1], [600, 8])
-    features = 3.0 * np.eye(2, 20)[labels] + rng.normal(size=(608, 20))
-    whole, shown = Examples(with_one(features), labels, 2), rng.normal(size=(300, 20))
-    known = close((FeatureDensity(),), initial(np.zeros((21, 2))), [whole], [whole])
-    rare, common = (Closed(known).predict(shown + 3.0 * np.eye(2, 20)[c]) for c in (1, 0))
-    # The mean of eight examples is off by 1/√8 in each of 20 directions, and the class is rare.
-    assert np.mean(rare.familiarity < 0.01) < 0.3
-    assert np.mean(common.familiarity < 0.01) < 0.04
-    foreign = Closed(known).predict(shown + 6.0 * np.eye(3, 20)[2])
-    assert np.mean(foreign.familiarity < 0.01) > 0.95
 
 
 def unmixed(known: Known) -> Known:
@@ -531,10 +499,3 @@ def test_conformal_sets_are_those_of_crepes() -> None:
 def test_each_client_holds_back_a_few_and_no_more_than_half(examples, share, kept) -> None:
     assert held_back_count(examples, share) == kept
     assert held_back_count(examples, 0.0) == 0
-
-
-@pytest.mark.parametrize("side", [1, 2, 7])
-def test_triangles_hold_symmetric_matrices(side: int) -> None:
-    drawn = np.random.default_rng(side).normal(size=(3, side, side))
-    matrices = drawn + drawn.swapaxes(1, 2)
-    np.testing.assert_array_equal(unpacked(packed(matrices)), matrices)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from bfl.errors import NotFiniteError
 from bfl.evaluation.evaluated_ensemble import evaluate_ensemble
 
 LABELS = np.array([0, 0, 1, 1])
@@ -70,14 +69,3 @@ def test_a_member_whose_logits_are_not_finite_is_left_out_and_counted() -> None:
     numbers = sound.round_metrics({})
     assert found.round_metrics({}) == {**numbers, "ensemble-left-out": 2.0}
     assert "ensemble-left-out" not in numbers
-
-
-def test_an_ensemble_without_samples_or_members_says_nothing_of_them() -> None:
-    found = evaluate_ensemble([("average", SURE)], LABELS)
-    assert found.confidences() == {}
-    assert not [name for name in found.round_metrics({}) if "samples" in name]
-    lost = np.full((4, 2), np.nan)
-    with pytest.raises(NotFiniteError):
-        evaluate_ensemble([("sample-0", lost), ("client-0", lost)], LABELS)
-    with pytest.raises(ValueError, match="no sample was added"):
-        evaluate_ensemble([], LABELS)

@@ -237,6 +237,7 @@ def test_the_budget_of_examples_ends_a_run_as_well() -> None:
         ({"pretrain-examples": 0.1}, "allowed: pretrain-examples=0.0"),
         ({"personalization": "distillation"}, 'allowed: personalization="none"'),
         ({"strategy": "scaffold"}, 'allowed: correction="none"'),
+        ({"closing": "bayesian-head"}, 'or example-privacy="none"'),
         ({"partition": "step-overlapping", "minor-examples": 5.0}, "goes with no example that"),
         ({"example-noise-multiplier": -1.0}, "example-noise-multiplier is -1.0"),
         ({"example-clip-norm": -1.0}, "example-clip-norm is -1.0"),

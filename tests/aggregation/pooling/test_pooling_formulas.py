@@ -13,7 +13,6 @@ from bfl.aggregation.pooling import Pooled, pool, pooling_rules
 from bfl.posteriors import Posterior
 
 Array = npt.NDArray[np.float64]
-Density = Callable[[Array], Array]
 SEEDS = st.integers(0, 100_000)
 WEIGHTS = np.array([0.5, 0.3, 0.2])
 FLAT = 1e30

@@ -213,14 +213,6 @@ def test_a_wrong_and_certain_prediction_costs_what_its_logits_say(deterministic)
     assert wrong == pytest.approx(expected.mean(), rel=1e-5)
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, 30])
-def test_batches_do_not_matter_to_drawn_weights(flipout, batch_size):
-    found, expected = flipout.predict(predictor=flipout.by_batches(batch_size)), flipout.predict()
-    for name in ("mean_probability", "epistemic"):
-        one, other = getattr(found, name), getattr(expected, name)
-        np.testing.assert_allclose(one, other, atol=1e-5, rtol=0)
-
-
 def test_bits_do_not_depend_on_what_was_predicted_before(case, flipout, mc_dropout):
     first = digest(case.predict())
     assert digest(case.predict()) == first

@@ -82,13 +82,6 @@ def test_noise_is_the_multiplier_times_the_bound(draws: Normals) -> None:
     assert not DifferentiallyPrivateSgd(example_noise_multiplier=0.0).noise(9, draws).any()
 
 
-@pytest.mark.parametrize(("rate", "steps"), [(1.0, 1), (0.6, 2), (0.3, 3), (0.1, 10), (0.003, 333)])
-def test_an_epoch_visits_each_example_about_once(rate: float, steps: int) -> None:
-    part = DifferentiallyPrivateSgd(example_sampling_rate=rate)
-    assert part.steps(1) == steps
-    assert part.steps(4) == 4 * steps
-
-
 @pytest.mark.parametrize(
     ("factor", "expected"), [(1.0, 0.25), (-10.0, -0.25), (np.nan, 0.0), (-np.inf, -0.25)]
 )

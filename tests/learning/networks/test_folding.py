@@ -41,24 +41,6 @@ def operations(model):
     return {operation.type for operation in graph.get_operations()}
 
 
-def test_one_channel_by_hand():
-    from bfl.evaluation.prediction.forward import fold
-
-    kernel, bias = fold(
-        np.array([[2.0], [3.0]]),
-        np.array([1.0]),
-        scale=np.array([4.0]),
-        offset=np.array([0.5]),
-        mean=np.array([-1.0]),
-        variance=np.array([3.0]),
-        epsilon=1.0,
-    )
-    # 4 (2 x + 3 y + 1 + 1) / √(3 + 1) + 0.5
-    np.testing.assert_array_equal(kernel, [[4.0], [6.0]])
-    np.testing.assert_array_equal(bias, [4.5])
-    assert kernel.dtype == bias.dtype == np.float32
-
-
 def test_same_outputs_without_any_normalisation():
     model = network("deterministic").model
     folded = folded_model(model).model

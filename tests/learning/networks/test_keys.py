@@ -117,38 +117,6 @@ def test_draws_of_steps_clients_and_rounds_are_all_different(inference, recorder
     recorder.assert_uncorrelated()
 
 
-@pytest.mark.parametrize("inference", STOCHASTIC)
-def test_draws_of_a_prediction_are_all_different(inference, monkeypatch):
-    """Over samples, and for masks over batches as well; also where a batch is one image."""
-    from bfl.evaluation.prediction.monte_carlo import Predictor
-    from bfl.learning.networks.network import Network, build_predictor
-
-    architecture = SmallNetwork()
-    network = Network(architecture, inferences.create(inference), (8, 8, 1), 10)
-    posterior = network.initial_posterior(0)
-    points = build_predictor(network, architecture)
-    drawn, load_values = [], points.load_values
-    monkeypatch.setattr(
-        points, "load_values", lambda *given: (drawn.append(given[1].copy()), load_values(*given))
-    )
-    recorder = Recorder().watch(monkeypatch)
-    images = load_dataset("digits").test_images[:12]
-    samples = 6
-    for batch_size in (1, 6):
-        Predictor(network, architecture, batch_size=batch_size).predict(
-            posterior, images, samples=samples, seed=0, labels=("test", batch_size)
-        )
-    if inference == "mc-dropout":
-        recorder.assert_new_seeds(LAYERS * samples * (12 + 2))
-        recorder.assert_uncorrelated()
-    else:
-        assert recorder.seeds == []
-        deviations = np.stack(drawn) - posterior.mean
-        together = np.corrcoef(deviations) - np.eye(len(drawn))
-        assert len(drawn) == 2 * samples
-        assert np.abs(together).max() < 6 / np.sqrt(posterior.size)
-
-
 def test_a_key_gives_keys_that_sums_do_not_reach(tensorflow):
     """Neighbouring keys and neighbouring places in a split have nothing in common."""
     from bfl.learning.networks.layers import DRAWS_AT_ONCE, keyed, next_seed, split

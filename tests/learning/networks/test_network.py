@@ -191,21 +191,3 @@ def test_moving_variances_and_nothing_else_have_a_minimum(inference):
     start = manifest.initial_posterior(0, 0.1)
     with pytest.raises(PosteriorError, match="moving_variance"):
         manifest.check(Posterior(start.mean, start.variance, -start.point))
-
-
-def test_networks_are_built_once(flipout):
-    from bfl.learning.networks.network import build_predictor
-
-    points, dropped = build("resnet8", "deterministic"), build("resnet8", "mc-dropout")
-    assert build("resnet8", "flipout") is flipout
-    others = [
-        build("resnet8", "flipout", **{"initial-scale": 0.2}),
-        build("resnet14", "flipout"),
-        build("resnet8", "flipout", classes=7),
-    ]
-    assert len({id(network) for network in (flipout, points, dropped, *others)}) == 6
-    # A variational network predicts with plain layers, the others with themselves.
-    architecture = create_architecture("resnet8")
-    assert build_predictor(flipout, architecture) is points
-    assert build_predictor(points, architecture) is points
-    assert build_predictor(dropped, architecture) is dropped

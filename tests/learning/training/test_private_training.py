@@ -38,7 +38,7 @@ def begun(inference: str) -> Any:
 
     trainer = private_trainer(inference, part(clip_norm=BOUND))
     task = task_of(posterior_of(trainer.network, 1))
-    trainer._begin(task, task.received)
+    trainer.learner.begin(task.received, task.received, task.prior, {})
     summed = tf.function(
         trainer.private_steps._summed_gradients, autograph=False, reduce_retracing=True
     )

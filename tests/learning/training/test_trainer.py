@@ -163,22 +163,6 @@ def test_moving_statistics_follow_the_batches(received, monkeypatch):
     np.testing.assert_allclose(actual, expected, atol=1e-4)
 
 
-def test_labels_and_images_belong_together():
-    """A client's examples are those at its positions: another client's do not matter."""
-    trainer, (images, labels) = trainer_of("deterministic"), digits()
-    received, examples = trainer.network.initial_posterior(0), np.arange(50, 90)
-    expected = trainer.train(images, labels, make_task(received, examples)).posterior.digest()
-    mine = np.isin(np.arange(len(labels)), examples)
-    others = images.copy()
-    others[~mine] = 255 - others[~mine]
-    hidden = np.where(mine, labels, 9 - labels)
-    result = trainer.train(others, hidden, make_task(received, examples))
-    assert result.posterior.digest() == expected
-    alone = make_task(received, np.arange(40))
-    result = trainer.train(images[50:90], labels[50:90], alone)
-    assert result.posterior.digest() == expected
-
-
 # The optimiser
 
 
