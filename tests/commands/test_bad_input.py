@@ -101,7 +101,6 @@ KEYS_WITH_WORDS: list[tuple[str, str]] = [
     ('dataset="npz:"', "npz:PATH"),
     ('dataset="mnist" data-dir="/no/such/folder"', "data-dir"),
     ('partition="iidd"', "iid"),
-    ('partition="site"', "'column:site'"),
     ('model="resnet9"', "resnet8"),
     ('inference="dropout"', "mc-dropout"),
     ('weighting="size"', "train-size"),

@@ -141,7 +141,7 @@ def test_a_misspelt_run_gets_the_nearest_one(
     RunFolder.create(tmp_path / "runs", "flowers", {"rounds": 1}, {})
     (tmp_path / "runs" / "flower").mkdir()
     monkeypatch.chdir(tmp_path)
-    for given in ("runs/flowres", "runs/flower", "flowers"):
+    for given in ("runs/flowres", "runs/flower"):
         assert main([*command.split(), given]) == 2
         assert "did you mean runs/flowers?" in capsys.readouterr().err
 
