@@ -95,9 +95,7 @@ def test_a_rule_from_elsewhere_has_its_strategy() -> None:
     [
         ({"encode": lambda *_: (1.0,)}, "1 statistics"),
         ({"encode": lambda _, mean, *__: mean}, "ndarray"),
-        ({"encode": lambda _, mean, *__: mean.nothing}, r"AttributeError.*test_method\.py, line"),
         ({"decode": lambda *_: None}, "NoneType"),
-        ({"decode": lambda *_: 1 / 0}, "ZeroDivisionError"),
         ({"decode": lambda *_: Decoded(np.zeros(2), np.ones(2))}, "shape"),
     ],
 )
