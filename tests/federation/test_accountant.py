@@ -1,7 +1,6 @@
 """ε against closed forms and another accountant; the system's normal numbers and their tails."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +11,6 @@ from scipy.stats import kstest, norm
 from bfl.federation.outgoing import Noise
 from bfl.federation.privacy import (
     MOST_HALVINGS,
-    Ledger,
     SystemNormals,
     gaussian_epsilon,
     noise_multiplier_for,
@@ -40,20 +38,6 @@ def test_rounds_compose_as_one_release_with_less_noise(
     found = gaussian_epsilon(sigma, rounds, delta)
     assert found == pytest.approx(analytic_epsilon(sigma / rounds**0.5, delta), rel=1e-6)
     assert noise_multiplier_for(found, rounds, delta) == pytest.approx(sigma, rel=1e-6)
-
-
-@pytest.mark.parametrize(("sigma", "rounds"), [(2.0, 10), (5.0, 100)])
-def test_other_accountants_agree(sigma: float, rounds: int) -> None:
-    """Privacy loss distributions from above, closely; Rényi divergences from above, loosely."""
-    import dp_accounting
-
-    event = dp_accounting.GaussianDpEvent(sigma)
-    loss = dp_accounting.pld.PLDAccountant().compose(event, rounds).get_epsilon(1e-5)
-    renyi = dp_accounting.rdp.RdpAccountant().compose(event, rounds).get_epsilon(1e-5)
-    found = gaussian_epsilon(sigma, rounds, 1e-5)
-    assert found <= loss + 1e-6
-    assert found == pytest.approx(loss, rel=1e-3)
-    assert found < renyi < 1.3 * found
 
 
 def renyi_bound(sigma: float, rate: float, steps: int, delta: float) -> float:
@@ -118,22 +102,6 @@ def test_hiding_which_data_a_client_has_takes_twice_the_noise() -> None:
     assert at_server.epsilon(5) == replaced.epsilon(5)
 
 
-def test_the_ledger_counts_a_round_that_is_made_again(tmp_path: Path) -> None:
-    path = tmp_path / "rounds-begun"
-    ledger = Ledger(path)
-    assert [ledger.begin(number) for number in (1, 2)] == [True, True]
-    again = Ledger(path, range(1, 2))  # killed in round 2
-    assert again.begun == [1, 2]
-    assert again.begin(2)
-    assert Ledger(path, range(1, 3)).begun == [1, 2, 2]
-    path.unlink()
-    assert Ledger(path, range(1, 3)).begun == [1, 2]
-    same_noise = Ledger(None, range(1, 3))  # counts once
-    assert not same_noise.begin(2)
-    assert same_noise.begin(3)
-    assert same_noise.begun == [1, 2, 3]
-
-
 @pytest.mark.parametrize(
     ("multiplier", "delta", "least", "most"),
     [(1e6, 1e-5, 0.0, 1e-3), (5.0, 0.4, 0.0, 1e-3), (1e-3, 1e-5, 1e5, math.inf)],
@@ -166,17 +134,13 @@ class GivenWords(SystemNormals):
         return np.array([self.left.pop(0) for _ in range(size)], np.uint64)
 
 
-@pytest.mark.parametrize("zeros", [0, 1, 2, 4, 20])
 @pytest.mark.parametrize("negative", [False, True])
-def test_a_word_of_zeros_leads_farther_out(zeros: int, negative: bool) -> None:
+def test_a_word_of_zeros_leads_farther_out(negative: bool) -> None:
     """With n words of 64 zeros before a 1 the tail has 2^-(64 n + 2): its quantile, on one side."""
-    [drawn] = GivenWords(int(negative), *[0] * zeros, 1).standard_normal(1)
-    halvings = min(64 * zeros, MOST_HALVINGS)
-    tail = norm.logsf(abs(drawn)) / np.log(2.0)
-    assert tail == pytest.approx(-2 - halvings, abs=1e-6)
-    assert (drawn < 0) == negative
-
-
-@pytest.mark.parametrize("place", range(64))
-def test_bits_before_the_first_that_is_set_are_counted(place: int) -> None:
-    assert GivenWords(1 << place)._halvings(1) == place
+    for zeros in (0, 1, 2, 20):
+        [drawn] = GivenWords(int(negative), *[0] * zeros, 1).standard_normal(1)
+        halvings = min(64 * zeros, MOST_HALVINGS)
+        tail = norm.logsf(abs(drawn)) / np.log(2.0)
+        assert tail == pytest.approx(-2 - halvings, abs=1e-6)
+        assert (drawn < 0) == negative
+    assert [GivenWords(1 << place)._halvings(1) for place in range(64)] == [*range(64)]

@@ -13,7 +13,6 @@ from small_federation import make_app, make_grid
 import bfl.keras
 from bfl.configuration import resolve
 from bfl.data.datasets import Dataset
-from bfl.engine.processes import cpus_of_this_process
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoint
@@ -312,12 +311,3 @@ def test_other_threads_of_the_same_process_are_refused(
     assert process.threads == before
     remedy = {**DECIDES["distillation"], "server-threads": before or of_clients}
     start_tensorflow(resolve(remedy), of_clients)
-
-
-def test_the_remedy_of_one_cpu_for_all_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    process = Process(monkeypatch)
-    monkeypatch.setenv("BFL_CPUS", "1")
-    monkeypatch.setattr(evaluation, "cpus_of_this_process", cpus_of_this_process)
-    start_tensorflow(resolve(IDLE["averaging"]), None)
-    start_tensorflow(resolve(DECIDES["distillation"]), None)
-    assert process.threads == 1

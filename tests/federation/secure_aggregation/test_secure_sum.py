@@ -59,18 +59,6 @@ def test_who_drops_out_at_a_stage_is_left_out_and_no_more(stage, count):
     np.testing.assert_array_equal(total.total(), plain_sum(vectors, total.survivors))
 
 
-def test_clients_that_drop_out_at_different_stages():
-    vectors = random_vectors(12)
-    ids = list(vectors)
-    leaves = {ids[0]: "shares", ids[4]: "masked", ids[7]: "unmask"}
-    total = run(
-        Clients(vectors),
-        lambda now, client: client in leaves and STAGES.index(now) >= STAGES.index(leaves[client]),
-    )
-    np.testing.assert_array_equal(total.total(), plain_sum(vectors, total.survivors))
-    assert set(ids) - set(total.survivors) == {ids[0], ids[4]}
-
-
 @pytest.mark.parametrize("stage", STAGES)
 def test_below_the_threshold_nothing_is_unmasked(stage):
     vectors = random_vectors(6)  # 4 of 6 are needed
