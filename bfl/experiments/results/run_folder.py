@@ -288,7 +288,8 @@ class RunFolder(Files):
         """Return the folder of a run that is there; DataError for none, or for an old version."""
         folder = cls(path)
         if not folder.holds(CONFIG):
-            found = [file.parent for file in path.parent.glob(f"*/{CONFIG}")]
+            beside, below = (path.parent.glob(f"{near}/{CONFIG}") for near in ("*", "runs/*"))
+            found = [file.parent for file in (*beside, *below)]
             raise DataError(
                 f"{path} is not the folder of a run: it has no file {CONFIG}"
                 f"{near_path(path, found)}"
