@@ -322,6 +322,13 @@ def test_the_sender_is_refused_and_the_others_pooled(rule: str, sends: Any) -> N
         assert np.abs(pooled.mean).max() < 5
 
 
+def test_an_implausible_update_is_none_of_those_that_are_enough() -> None:
+    hostile = reply_of({1}, HOSTILE["all means 1e+10"])
+    settings = {**settings_of("ws"), "clients": 3, "min_clients": 3, "round_retries": 0}
+    with pytest.raises(RunError, match="2 of 3 clients have sent a usable posterior"):
+        play(hostile, **settings)
+
+
 @pytest.mark.parametrize("partition", [None, [np.arange(10)] * 7])
 def test_a_round_ends_with_the_names_of_those_who_were_pooled_too_early(partition: Any) -> None:
     """The first two of seven are hostile, so the middle one of the first three is as well."""
