@@ -2,17 +2,23 @@
 
 import inspect
 import subprocess
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from flwr.supercore import sql_mixin
+from flwr.supercore.object_store import object_store_factory
 from flwr.supercore.object_store.sql_object_store import SqlObjectStore
 from flwr.superlink import cli
 from flwr.supernode import start_client_internal
 from sqlalchemy import text
 
+from bfl.deployment.proxy import UNKNOWN
 from bfl.engine.flower import flower_process, warm
 from bfl.engine.flower.flower_process import Pauses
+from bfl.engine.flower.object_store import ObjectStore
 
 # Flower's SuperNode looks for a message, and then for the reply to it.
 STAND_IN = """
@@ -41,6 +47,9 @@ class Clock:
         self.slept.append(round(seconds, 3))
         self.now += seconds
 
+    def monotonic(self) -> float:
+        return self.now
+
 
 def test_a_node_looks_soon_after_work_and_less_often_then() -> None:
     clock = Clock()
@@ -54,6 +63,37 @@ def test_a_node_looks_soon_after_work_and_less_often_then() -> None:
     node.sleep(0.5)
     node.sleep(3)
     assert clock.slept[-2:] == [0.05, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "refusals", "slept"),
+    [
+        (412, b"{}", 3, 15),  # killed and started again: it is let in a little later
+        (412, b"{}", 10**6, 90),
+        (412, UNKNOWN, 10**6, 0),  # its key is not in the list, which the proxy says at once
+        (401, b"{}", 10**6, 0),
+    ],
+)
+def test_a_client_that_is_started_again_asks_to_be_let_in_for_a_while(
+    status: int, body: bytes, refusals: int, slept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, calls = Clock(), []
+    monkeypatch.setattr(flower_process, "time", clock)
+
+    def activate(request: str) -> str:
+        calls.append(request)
+        answer = httpx.Response(
+            status if len(calls) <= refusals else 200,
+            content=body,
+            request=httpx.Request("POST", "https://localhost"),
+        )
+        answer.raise_for_status()
+        return "node"
+
+    outcome: Any = nullcontext() if refusals < 10 else pytest.raises(httpx.HTTPStatusError)
+    with outcome:
+        assert flower_process.wait_to_be_let_in(activate)("request") == "node"
+    assert sum(clock.slept) == slept
 
 
 def test_flowers_loop_waits_so_long_for_both() -> None:
@@ -89,6 +129,8 @@ def test_a_superlinks_calls_wait_longer_while_others_write(
 
     monkeypatch.setattr(sql_mixin, "SQLITE_PRAGMAS", sql_mixin.SQLITE_PRAGMAS)  # is put back
     monkeypatch.setattr(cli, "flower_superlink", connect)
+    monkeypatch.setattr(object_store_factory, "SqlObjectStore", SqlObjectStore)  # as well
     connect()
     flower_process.run_superlink()
     assert waits == [5_000, flower_process.BUSY_TIMEOUT * 1_000]
+    assert object_store_factory.SqlObjectStore is ObjectStore

@@ -1,10 +1,10 @@
 """Flower's SuperLink and SuperNode with other pauses, and the process that plays a node's tasks.
 
-It is started as a file of its own, ``python -P flower_process.py ROLE ARGUMENT...``, and imports
-nothing of bfl, which a task's bundle brings. ``superlink`` and ``node`` take the arguments of
-Flower's commands. A ``worker`` plays task after task, with all that it has imported and traced:
-each line of its standard input is the one-time token of a task; for each it prints a line when it
-is over. It opens no port, and ends when its input does.
+It is started as a file of its own, ``python -P flower_process.py ROLE ARGUMENT...``. Nodes and
+workers import nothing of bfl, which a task's bundle brings. ``superlink`` and ``node`` take the
+arguments of Flower's commands. A ``worker`` plays task after task, with all that it has imported
+and traced: each line of its standard input is the one-time token of a task; for each it prints a
+line when it is over. It opens no port, and ends when its input does.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
+import httpx
 from flwr.app import Error
 from flwr.common.constant import APP_DIR
 from flwr.supercore.exit.exit_handler import trigger_exit_handlers
@@ -135,13 +136,50 @@ def run_superlink() -> None:
     connections: Any = importlib.import_module("flwr.supercore.sql_mixin")
     pragmas = {**dict(connections.SQLITE_PRAGMAS), "busy_timeout": str(BUSY_TIMEOUT * 1000)}
     connections.SQLITE_PRAGMAS = tuple(pragmas.items())
+    factory: Any = importlib.import_module("flwr.supercore.object_store.object_store_factory")
+    factory.SqlObjectStore = importlib.import_module("bfl.engine.flower.object_store").ObjectStore
     command: Any = importlib.import_module("flwr.superlink.cli")
     command.flower_superlink()
+
+
+ACTIVATION_PATIENCE, ACTIVATION_INTERVAL = 90.0, 5.0
+"""Seconds for which a refused node asks again to be let in, and between two calls.
+
+Flower takes a node that was killed for connected until a minute after its last sign of life.
+"""
+
+
+def wait_to_be_let_in(activate: Callable[..., Any]) -> Callable[..., Any]:
+    """Return Flower's call by which a node begins, made again while the SuperLink refuses it."""
+
+    def call(*arguments: Any) -> Any:
+        deadline, printed = time.monotonic() + ACTIVATION_PATIENCE, False
+        while True:
+            try:
+                return activate(*arguments)
+            except httpx.HTTPStatusError as error:
+                refused = error.response.status_code == 412
+                listed = "list of clients" not in error.response.text
+                if not (refused and listed and time.monotonic() < deadline):
+                    raise
+            if not printed:
+                name = os.environ.get("BFL_CLIENT", "this node")
+                text = (
+                    f"{name}: the server does not let it in yet, as after a start less than a "
+                    f"minute after its last end; it asks again for {ACTIVATION_PATIENCE:g} s"
+                )
+                print(text, file=sys.stderr, flush=True)
+            printed = True
+            time.sleep(ACTIVATION_INTERVAL)
+
+    return call
 
 
 def run_node() -> None:
     """Run the SuperNode."""
     quick_pulls()
+    fleet: Any = importlib.import_module("flwr.supernode.fleet_http_client").FleetHttpClient
+    fleet.ActivateNode = wait_to_be_let_in(fleet.ActivateNode)
     loop: Any = importlib.import_module("flwr.supernode.start_client_internal")
     loop.time = Pauses()
     command: Any = importlib.import_module("flwr.supernode.cli.flower_supernode")
