@@ -1,6 +1,7 @@
 """ε against closed forms and another accountant; the system's normal numbers and their tails."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ from scipy.stats import kstest, norm
 from bfl.federation.outgoing import Noise
 from bfl.federation.privacy import (
     MOST_HALVINGS,
+    Ledger,
     SystemNormals,
     gaussian_epsilon,
     noise_multiplier_for,
@@ -100,6 +102,19 @@ def test_hiding_which_data_a_client_has_takes_twice_the_noise() -> None:
     assert replaced.epsilon(0) == 0.0
     # Who adds the noise changes who learns what, not ε.
     assert at_server.epsilon(5) == replaced.epsilon(5)
+
+
+def test_the_ledger_counts_a_round_that_is_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "rounds-begun"
+    ledger = Ledger(path)
+    assert [ledger.begin(number) for number in (1, 2)] == [True, True]
+    again = Ledger(path, range(1, 2))  # killed in round 2
+    assert again.begun == [1, 2]
+    assert again.begin(2)
+    assert Ledger(path, range(1, 3)).begun == [1, 2, 2]
+    same_noise = Ledger(None, range(1, 3))  # counts once
+    assert [same_noise.begin(number) for number in (2, 3)] == [False, True]
+    assert same_noise.begun == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
