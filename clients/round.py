@@ -147,6 +147,7 @@ def train_round(
         key_labels=keyed,
         likelihood_examples=task.likelihood_examples,
         rounds=keys.rounds,
+        balanced=keys.class_weights == "balanced",
         **more,
     )
     answers = client.labels if client.targets is None else client.targets

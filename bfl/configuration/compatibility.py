@@ -177,12 +177,19 @@ def _of_the_parts(configuration: Configuration) -> Iterator[str]:
                 'the network; allowed: shared="all", or a method without it'
             )
 
+    if keys.class_weights == "balanced" and configuration.example_privacy.active:
+        yield (
+            "class-weights is 'balanced', and example-privacy bounds examples' gradients one by "
+            "one; allowed: 'equal'"
+        )
+
     # What takes classes where numbers are predicted, or a head where there is none. A density
     # may be above 1, and its negative log-likelihood below 0.
     judges = (weighting.needs_server or weighting.reads) and weighting.name
     distils = configuration.refinement.needs_server and configuration.refinement.name
     predicts = configuration.predictive.active and configuration.predictive.name
     for key, value, of_classes in (
+        ("class-weights", keys.class_weights == "balanced" and "balanced", True),
         ("pretrain-examples", keys.pretrain_examples, True),
         ("predictive", predicts, True),
         ("shared", shared.partial and shared.name, True),

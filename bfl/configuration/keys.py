@@ -125,6 +125,9 @@ class Keys(pydantic.BaseModel):
     temperature: float = Field(1.0, gt=0.0, le=1e6)
     """T: clients temper the likelihood, p(D|θ)^(1/T), whatever their objective; below 1 their
     posteriors are colder"""
+    class_weights: Literal["equal", "balanced"] = "equal"
+    """how much examples count in a client's likelihood: all the same, or the more the fewer its
+    class has there, N / (C n_c) for n_c of N examples in C classes"""
     optimizer_state: Literal["reset", "keep"] = "reset"
     """whether the optimizer begins anew each round or goes on where the client's last round
     ended"""

@@ -28,7 +28,7 @@ class Batch:
     Attributes:
         images: (B, H, W, C), normalised and augmented.
         labels: (B,), int32 classes or float32 numbers.
-        weights: (B,), 1; 0 for those that only fill the batch up.
+        weights: (B,), 1 or the class's weight; 0 for those that only fill the batch up.
         count: The client's number of examples N, float32 ().
     """
 
@@ -36,6 +36,11 @@ class Batch:
     labels: Any
     weights: Any
     count: Any
+
+
+def present(weights: Any) -> Any:
+    """Return the number of a batch's examples that do not only fill it up, float32 ()."""
+    return tf.reduce_sum(tf.cast(weights > 0.0, tf.float32))
 
 
 @dataclass(frozen=True)
@@ -118,7 +123,7 @@ class Learner:
         with passed.tape:
             step = Step(self.network, passed.logits, batch.labels, batch.weights, soft_labels)
             summed, _ = self._values(step, batch.count)
-            mean = summed / tf.reduce_sum(batch.weights)
+            mean = summed / present(batch.weights)
         gradients = self._gradient(passed.tape, mean)
         rests, shared = self.shared_gradients(batch.count)
         trained = [
@@ -145,7 +150,7 @@ class Learner:
         with passed.tape:
             step = Step(self.network, passed.logits, batch.labels, batch.weights, soft_labels)
             summed, shared = self._values(step, batch.count)
-            objective = summed / tf.reduce_sum(batch.weights) + shared / batch.count
+            objective = summed / present(batch.weights) + shared / batch.count
             measured = [step.negative_log_likelihood, summed, step.divergence, shared]
         return passed.tape.gradient(objective, self.optimized.variables), tf.stack(measured)
 

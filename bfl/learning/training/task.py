@@ -67,6 +67,8 @@ class LocalTask:
         likelihood_examples: How many examples the likelihood counts, so that the rest of the
             objective has its share of them; 0: the client's own.
         draws: Of the batches and the noise of examples' privacy; None: keyed by the seed.
+        balanced: Whether examples count in the likelihood by N / (C n_c), n_c being how many of the
+            client's N are of their class.
     """
 
     received: Posterior
@@ -84,6 +86,7 @@ class LocalTask:
     likelihood_examples: int = 0
     draws: Normals | None = None
     rounds: int = 1
+    balanced: bool = False
 
     def run_steps(self, batch_size: int) -> int:
         """Return how many steps the client makes in the whole run, on batches of this size."""

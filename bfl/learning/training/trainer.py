@@ -119,11 +119,18 @@ class LocalTrainer:
             seen = max(1, int(taken[-(len(taken) // task.epochs) :].sum()))
         else:
             generator = randomness.generator(task.seed, "batches", *task.key_labels)
+            order, weights = batches(count, self.batch_size, task.epochs, generator)
+            if task.balanced:
+                from sklearn.utils.class_weight import compute_sample_weight
+
+                each = compute_sample_weight("balanced", labels[task.examples])
+                weights = weights * each.astype(np.float32)[order]
             measured = self._run(
                 # Only the client's own become tensors: a process holds the data set once.
                 tf.constant(images[task.examples]),
                 as_labels(labels[task.examples]),
-                *map(tf.constant, batches(count, self.batch_size, task.epochs, generator)),
+                tf.constant(order),
+                tf.constant(weights),
                 tf.constant(randomness.key(task.seed, "steps", *task.key_labels)),
                 tf.constant(task.likelihood_examples or count, tf.float32),
                 tf.constant(task.learning_rate, tf.float32),

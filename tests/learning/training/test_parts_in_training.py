@@ -4,14 +4,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from one_layer import posterior_of, task_of, train, trainer_of
+from one_layer import IMAGES, LABELS, PLAIN, posterior_of, task_of, train, trainer_of
 from scipy import stats
 
+from bfl.configuration import resolve
+from bfl.errors import ConfigurationError
 from bfl.federation.parts import Arrays
 from bfl.learning.corrections import corrections
 from bfl.learning.objectives import Step, objectives
 from bfl.learning.optimizers import optimizers
 from bfl.learning.priors import NormalPrior, priors
+from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors.divergence import divergence
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
@@ -32,6 +35,32 @@ def test_numbers_have_gaussian_noise() -> None:
     deviations = np.sqrt(np.log1p(np.exp(outputs[:, 1])) + 1e-6)
     each = -stats.norm.logpdf(numbers, outputs[:, 0], deviations)
     np.testing.assert_allclose(step.negative_log_likelihood, each[:4].sum(), rtol=1e-5)
+
+
+def test_balanced_classes_have_the_same_share_of_the_likelihood() -> None:
+    """The mean over classes of their examples' mean loss, with point weights that do not move."""
+    trainer = trainer_of("deterministic", normalized=False)
+    received, examples = posterior_of(trainer.network, 1), np.flatnonzero(LABELS < 2)[:9]
+    kernel, bias = received.point[:12].reshape(4, 3), received.point[12:]
+    logits = (IMAGES[examples].reshape(-1, 4) / 127.5 - 1.0) @ kernel + bias
+    each = -(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))
+    losses, own = each[np.arange(9), LABELS[examples]], LABELS[examples]
+    expected = np.mean([losses[own == label].mean() for label in (0, 1)])
+    found = [
+        train(trainer, task_of(received, examples=examples, learning_rate=0.0, balanced=balanced))
+        for balanced in (True, False)
+    ]
+    assert found[0].negative_log_likelihood == pytest.approx(expected, rel=1e-5)
+    assert found[1].negative_log_likelihood == pytest.approx(losses.mean(), rel=1e-5)
+    assert abs(losses.mean() - expected) > 1e-3
+    # Also where a batch has one example, of which a weight must not cancel.
+    alone = LocalTrainer(trainer.network, 1, trainer.augmentation, optimizers.create("sgd", PLAIN))
+    task = task_of(received, examples=examples, learning_rate=1e-4, epochs=1, balanced=True)
+    moved = (bias - train(alone, task).posterior.point[12:]) / 1e-4 / 9
+    wrong = np.exp(-each) - np.eye(3)[own]
+    np.testing.assert_allclose(moved, (4.5 / np.bincount(own)[own]) @ wrong / 9, atol=2e-3)
+    with pytest.raises(ConfigurationError, match="class-weights"):
+        resolve({"class-weights": "balanced", "example-privacy": "dp-sgd", "model": "mlp"})
 
 
 def test_proximal_term_alone_is_a_geometric_path_to_what_was_received() -> None:
