@@ -21,6 +21,7 @@ from bfl.configuration.configuration import without_paths
 from bfl.errors import ConfigurationError, PosteriorError, RunError
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.secure_aggregation import messages
+from bfl.federation.secure_aggregation.accuracy import check_accuracy
 from bfl.federation.secure_aggregation.masking import Ring, agreed_exponents, decoded_statistics
 from bfl.federation.secure_aggregation.server import SecureSum
 from bfl.federation.wire import TRAIN
@@ -43,12 +44,16 @@ def pool_masked_round(
 
     Raises:
         PosteriorError: Their sum is no posterior; which client is the cause cannot be known.
-        RunError: Too few clients have stayed.
+        RunError: Too few clients have stayed, or rounding could carry their pool too far.
     """
     method, state = request.method, request.state
     rule, previous = method.pooling, state.posterior
     sizes = {client: clients.num_examples[client] for client in request.partition_ids}
     weights = foreseen_weights(method.weighting, sizes)
+    try:  # the grid follows from the previous posterior, which is another one in each round
+        check_accuracy(rule, previous, list(weights.values()), clients.options.needed(len(sizes)))
+    except ConfigurationError as error:
+        raise RunError(f"{request.name} did not begin: {error}") from error
     wanted = WantedSum(
         weights=weights,
         total=math.fsum(method.weighting.gamma_of_count(size) for size in sizes.values()),
@@ -83,7 +88,7 @@ def check_masked(
     clients: FlowerClients,
     selected: Mapping[int, list[int]],
 ) -> None:
-    """Refuse clients that send more than sums, or of which too little is known.
+    """Refuse clients that send more than sums, too little that is known, or sums too coarse.
 
     Args:
         posterior: What the first round begins with.
@@ -108,6 +113,16 @@ def check_masked(
         )
     sizes = {client: known[client] for client in ever}
     _check_clients_know_weights(method.weighting, configuration, sizes, why)
+    found_fine: set[tuple[float, ...]] = set()
+    for _, participants in sorted(selected.items()):
+        weights = foreseen_weights(method.weighting, {each: known[each] for each in participants})
+        shares = tuple(sorted(weights.values()))
+        if shares not in found_fine:
+            needed = clients.options.needed(len(participants))
+            check_accuracy(method.pooling, posterior, shares, needed)
+        found_fine.add(shares)
+        if method.pooling.uses_previous:  # the grid of the rounds that follow is not known yet
+            return
 
 
 def _check_clients_know_weights(

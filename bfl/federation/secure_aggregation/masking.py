@@ -101,35 +101,40 @@ def _clip(values: Vector, low: Array | float, high: Array | float) -> Vector:
     return np.where(clipped > greatest, np.nextafter(clipped, down), clipped)
 
 
+def corners(previous: Posterior) -> tuple[Posterior, list[Posterior]]:
+    """Return what is at the edges of the range, few numbers in place of all parameters.
+
+    Returns:
+        The extremes of the previous posterior, in all combinations (4,), and the posteriors at the
+        corners of a client's range around them. A rule's statistics are monotone in a client's mean
+        and variance, so those of all clients lie between those of the corners.
+    """
+    if not previous.size:
+        return previous, []
+    means, variances = previous.mean, previous.variance
+    extremes = product(
+        (float(means.min()), float(means.max())), (float(variances.min()), float(variances.max()))
+    )
+    mean, variance = np.array(list(extremes)).T
+    return Posterior(mean, variance), [
+        Posterior(mean + shift, np.full_like(variance, deviation**2))
+        for shift in (-REACH, REACH)
+        for deviation in (LEAST_DEVIATION, GREATEST_DEVIATION)
+    ]
+
+
 def agreed_exponents(rule: PoolingRule, previous: Posterior, weights: Sequence[float]) -> list[int]:
     """Return the exponents of a rule's statistics and, last, of the point parameters.
 
-    They are the finest with which no sum over clients within the range leaves the ring. A rule's
-    statistics are monotone in a client's mean and variance, so those of all clients lie between
-    those at the corners of the range, around the extremes of the previous posterior.
+    They are the finest with which no sum over clients within the range leaves the ring.
     """
     totals = np.zeros(rule.statistics)
-    if previous.size:
-        mean, variance = np.array(
-            list(
-                product(
-                    (float(previous.mean.min()), float(previous.mean.max())),
-                    (float(previous.variance.min()), float(previous.variance.max())),
-                )
-            )
-        ).T
-        around = Posterior(mean, variance)
-        corners = [
-            Posterior(mean + shift, np.full_like(variance, deviation**2))
-            for shift in (-REACH, REACH)
-            for deviation in (LEAST_DEVIATION, GREATEST_DEVIATION)
+    around, edges = corners(previous)
+    for weight in weights if edges else ():
+        statistics = [
+            np.abs(client_statistics(rule, corner, weight, around).gaussian) for corner in edges
         ]
-        for weight in weights:
-            statistics = [
-                np.abs(client_statistics(rule, corner, weight, around).gaussian)
-                for corner in corners
-            ]
-            totals += np.max(statistics, axis=(0, 2), initial=0.0)
+        totals += np.max(statistics, axis=(0, 2), initial=0.0)
     point = GREATEST_POINT * math.fsum(weights)
     return [exponent_for(float(total)) for total in (*totals, point)]
 

@@ -11,7 +11,8 @@ from bfl.aggregation.pooling import (
     pooled_statistics,
     pooling_rules,
 )
-from bfl.errors import PosteriorError
+from bfl.errors import ConfigurationError, PosteriorError
+from bfl.federation.secure_aggregation.accuracy import check_accuracy, greatest_errors, rounding
 from bfl.federation.secure_aggregation.masking import (
     GREATEST_DEVIATION,
     GREATEST_POINT,
@@ -57,14 +58,9 @@ def test_numbers_beyond_the_range_are_refused_and_counted():
         exponent_for(float("inf"))
 
 
-def rounding(exponent, clients):
-    """Return the greatest error of a sum over so many clients."""
-    return np.ldexp(clients, -exponent - 1)
-
-
-def masked_pool(rule, posteriors, weights, previous):
+def masked_pool(rule, posteriors, weights, previous, asked=None):
     """Return what a server makes of the clients' elements of the ring, which it only adds up."""
-    exponents = agreed_exponents(rule, previous, weights)
+    exponents = agreed_exponents(rule, previous, asked or weights)
     total = np.zeros(rule.statistics * previous.size + previous.point.size, np.uint64)
     for posterior, weight in zip(posteriors, weights, strict=True):
         check_range(posterior, previous)
@@ -108,6 +104,57 @@ def test_every_rule_that_is_a_sum_pools_within_its_bounds(name, clients):
         np.testing.assert_allclose(got.variance, wanted.variance, rtol=1e-3)
         np.testing.assert_allclose(got.point, wanted.point, atol=1e-9)
         assert masked.diagnostics == pytest.approx(direct.diagnostics)
+
+
+CORNER = Posterior(np.array([-1.0, 1.0]), np.array([1e-4, 0.5]), np.zeros(5))
+
+
+def imbalanced(ratio):
+    """Return the weights of 7 clients, and of 3 that hold so many times as many examples."""
+    sizes = np.array([1.0] * 7 + [ratio] * 3)
+    return [float(weight) for weight in sizes / sizes.sum()]
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "clients"),
+    [
+        *((name, [1 / 8] * 8, 8) for name in RULES),
+        # The three of most weight drop out.
+        *((name, imbalanced(1e3), 7) for name in ("ws", "log-linear-pool", "linear-pool")),
+    ],
+)
+def test_rounding_is_foreseen(name, asked, clients):
+    """What is foreseen at the corners is an upper bound of what clients there get."""
+    rule, weights = pooling_rules.create(name), asked[:clients]
+    if clients == len(asked):
+        check_accuracy(rule, CORNER, asked, clients)
+    worst = greatest_errors(rule, CORNER, asked, weights)
+    generator = np.random.default_rng(2)
+    for deviation in (LEAST_DEVIATION, GREATEST_DEVIATION):
+        shift = generator.uniform(-1, 1, (clients, 2)) * REACH
+        sent = [Posterior(CORNER.mean + s, np.full(2, deviation**2), np.zeros(5)) for s in shift]
+        try:
+            wanted = pool(rule, sent, weights, previous=CORNER).posterior
+        except PosteriorError:
+            continue
+        found = masked_pool(rule, sent, weights, CORNER, asked).posterior
+        errors = np.abs(found.mean - wanted.mean) / np.sqrt(wanted.variance)
+        # Beside the grid's there is the rounding of float64, of the sums and of what is decoded.
+        assert errors.max() <= worst[0] + 1e-6
+        assert np.abs(found.variance / wanted.variance - 1).max() <= worst[1] + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("name", "ratio"),
+    [("weighted-sum-of-normals", 1e3), ("log-linear-pool", 1e5), ("weighted-conflation", 1e5)],
+)
+def test_weights_with_which_the_lightest_alone_would_be_off_are_refused(name, ratio):
+    rule, weights = pooling_rules.create(name), imbalanced(ratio)
+    with pytest.raises(ConfigurationError, match=r"where the \d of most weight drop out"):
+        check_accuracy(rule, CORNER, weights, 5)
+    check_accuracy(rule, CORNER, weights, 10)  # nobody may drop out
+    check_accuracy(rule, CORNER, weights, 8)  # a heavy one always stays
+    check_accuracy(rule, CORNER, imbalanced(10.0), 2)
 
 
 @pytest.mark.parametrize("name", RULES)
