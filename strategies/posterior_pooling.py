@@ -2,7 +2,8 @@
 
 Flower's own ``start``, its wrappers and mods use ``configure_train`` and ``aggregate_train`` as
 they use those of ``FedAvg``; the ``start`` here adds what they lack: replies pooled as they come,
-nodes asked again, runs that go on. docs/extending.md says which class and method another part has.
+nodes asked again, runs that go on. docs/internals.md has a picture of a round with all functions in
+their order; docs/extending.md says which class and method another part has.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ class PosteriorPooling(GivenParts, Strategy):
         from strategies import start
 
         request, running = start.begin_round(self, server_round, arrays, config, grid)
-        self._messages = running.clients.messages(request)
+        self._messages = running.clients.messages(request)  # ``FlowerClients``
         return self._messages
 
     def aggregate_train(
@@ -148,6 +149,7 @@ class PosteriorPooling(GivenParts, Strategy):
 
                 pooled = pool_masked_round(request, clients, manifest)
             else:
+                # ``FlowerClients`` reads and checks updates, in the order of partition ids.
                 pooled = pool_round(
                     request,
                     clients.updates(request, name_nodes(replies, self._messages)),

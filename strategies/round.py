@@ -204,6 +204,8 @@ def next_round(
             moves_point=manifest.trainable_points if manifest else None,
         )
     posterior, at_floor = with_scale_floor(posterior, method.scale_floor)
+    # A client goes on from the state that it kept if ``last_pooled`` names that round; a part's
+    # ``commit`` gets ``damping``.
     last_pooled, damping = state.last_pooled.copy(), state.damping.copy()
     last_pooled[ids], damping[ids] = number, pooled.diagnostics.get(pooling.DAMPING, 1.0)
     following = replace(
@@ -270,7 +272,7 @@ class TrainingRequest:
         expected: A posterior of the sizes and types that they send back.
         vectors: The names of those of the posterior's vectors that they are sent.
         name: The round, in messages for people.
-        message_type: Flower's type of what clients get, as ``bfl.federation.wire`` names them.
+        message_type: Flower's type: ``TRAIN`` or ``CLOSE`` of ``bfl.federation.wire``.
         broadcast: What they are sent besides the posterior.
         declared: What they have to send besides theirs.
         of_sums: Whether sums over data are asked for, which travel as a posterior's points.
@@ -294,7 +296,11 @@ class TrainingRequest:
         return self.state.server_round + 1
 
     def find_problem(self, update: ClientUpdate) -> str | None:
-        """Return why an update that is well formed is of no use in this round; None if it is."""
+        """Return why an update that is well formed is of no use in this round; None if it is.
+
+        Shapes, finite values and positive variances are ``updates.read_update``'s to check, and how
+        plausible they are beside others' ``updates.judge_updates``'s.
+        """
         method, state = self.method, self.state
         if problem := method.weighting.unreported(update.metrics):
             return problem

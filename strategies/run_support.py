@@ -30,7 +30,8 @@ class ClientOptions:
         clients: The number of clients; 0: as many as there are SuperNodes.
         min_clients: How many of the selected clients have to send a usable posterior: below 1 a
             share of them, from 1 a number.
-        round_retries: How often clients that fail are asked again when there are fewer.
+        round_retries: How often clients that fail or are lost are asked again, while fewer than
+            these have replied (``messaging.exchange_with_retries``).
         node_timeout: Seconds to wait for all nodes before the first round.
         max_examples: The most examples that a client may claim to hold of its own.
         configuration: The configuration that clients of this package are sent a part of.

@@ -72,10 +72,12 @@ OF_EACH_CLIENT = (
     *(TRAIN_LIKELIHOOD, TRAIN_DIVERGENCE, TRAIN_STEPS, TRAIN_SECONDS),
     *(TEST_ACCURACY, TEST_EXAMPLES, BETTER),
 )
+"""Metrics that a round's record has of each client, besides their mean; it has of others the mean
+alone. A new one also gets a bound in ``LEAST`` if it has one, and a value in clients/round.py."""
 
 
 def of_each_client(name: str) -> bool:
-    """Return whether a round's record keeps a number of each client, and not their mean."""
+    """Return whether a round's record has a number of each client, besides their mean."""
     return name in OF_EACH_CLIENT or name.startswith((MEME, PERSONAL))
 
 

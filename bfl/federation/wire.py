@@ -26,7 +26,11 @@ EXTRAS = "beside"
 """The record of the arrays that the parts of a method send besides a posterior, both ways."""
 
 TRAIN, CLOSE = "train", "train.close"
-"""The types of messages that ask a client to train, and for sums over its data at the end."""
+"""The types of messages that ask a client to train, and for sums over its data at the end.
+
+Others stand in ``node_description`` and ``secure_aggregation``; clients/client_app.py has what
+answers each. A new type raises ``WIRE_FORMAT``.
+"""
 
 WIRE_FORMAT = 5
 """The version of what is sent, in each task and in a node's description; it grows with every change
