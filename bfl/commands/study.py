@@ -133,7 +133,7 @@ def add_report_to(report: argparse.ArgumentParser) -> None:
 
 def draw_figures(given: argparse.Namespace) -> None:
     """Draw the figures of a run or a study from its folder, and print their paths."""
-    if _is_study(given.folder):
+    if _is_study(given):
         paths = draw_study(opened(given.folder, given))
     else:
         paths = draw_all(RunFolder.at(given.folder))
@@ -147,7 +147,7 @@ def write_report(given: argparse.Namespace) -> None:
     """Write the report of a run or a study, and print its path."""
     if given.to:
         check_suffix("--to", given.to, ".html")
-    if _is_study(given.folder):
+    if _is_study(given):
         asked = opened(given.folder, given)
         folder, page = asked.folder.path, study_report(asked)
     else:
@@ -155,8 +155,13 @@ def write_report(given: argparse.Namespace) -> None:
     write_output(given.to or folder / REPORT, page.encode())
 
 
-def _is_study(path: Path) -> bool:
-    return path.suffix == ".toml" or StudyFolder(path).holds(STUDY_TOML)
+def _is_study(given: argparse.Namespace) -> bool:
+    if given.folder.suffix == ".toml" or StudyFolder(given.folder).holds(STUDY_TOML):
+        return True
+    for option, default in (("output", Path(OUTPUT)), ("only", []), ("anew", False)):
+        if getattr(given, option) != default:
+            raise ConfigurationError(f"--{option} is for studies, and {given.folder} is a run's")
+    return False
 
 
 def add_init_to(init: argparse.ArgumentParser) -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import tomli_w
-from bfl.configuration.pairs import parse_pairs
 from flower_processes import ROOT, Flower, free_ports, run_config, wait_for
 from installed import executable
 
+from bfl.configuration.settings import parse_pairs
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.engine.flower.warm import flower_command
 from bfl.experiments.results.run_folder import RunFolder

@@ -382,11 +382,16 @@ class RunFolder(Files):
         """Raise DataError where a file of a run's end is missing, with what ends the run."""
         if self.holds(file):
             return
-        made = (self.rounds() or [{"round": 0}])[-1]["round"]
+        made, config = (self.rounds() or [{"round": 0}])[-1]["round"], self.config({})
+        planned = f" of {config['rounds']}" if "rounds" in config else ""
+        plugins = (
+            f" --run-config 'plugins=\"{config['plugins']}\"'" if config.get("plugins") else ""
+        )
         end = f', end it there with --run-config rounds={made}, or take the posterior "latest"'
         raise DataError(
-            f"{self.path} has no {file}: the run stands at round {made}, and has not come to its "
-            f"end; go on with it by bfl run --resume {self.path}{end if made else ''}"
+            f"{self.path} has no {file}: the run stands at round {made}{planned}, and has not come "
+            f"to its end; go on with it by bfl run --resume {self.path}{plugins}"
+            f"{end if made else ''}"
         )
 
     # Rounds ------------------------------------------------------------------------------------
