@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -20,8 +22,14 @@ Say = Callable[[str], None]
 LOG = "flower.log"
 """The file, in the state folder, of what Flower's processes and the web server print."""
 
+MOST_LOG = 10_000_000
+"""Bytes of it above which a start begins another, and keeps it as ``flower.log.1``."""
+
 PATIENCE = 2.5
 """Seconds for ending in good order: less than an interrupted command has for all."""
+
+MOST_REVIVALS, WITHIN = 5, 60.0
+"""Greatest number of ends of a process that is kept alive, and the seconds they are counted in."""
 
 
 class Processes:
@@ -37,9 +45,11 @@ class Processes:
         self._environment = dict(environment)
         self._work = work
         self._log = log
+        if log and log.is_file() and log.stat().st_size > MOST_LOG:
+            log.replace(log.with_name(f"{log.name}.1"))
         self._started: dict[str, psutil.Popen] = {}
         self._starts: dict[str, Callable[[], psutil.Popen]] = {}
-        self._kept_alive: set[str] = set()
+        self._revivals: dict[str, deque[float]] = {}
 
     def start(self, name: str, *words: str | Path) -> None:
         """Start a process.
@@ -65,8 +75,8 @@ class Processes:
         self._started[name] = start_anew()
 
     def keep_alive(self, name: str) -> None:
-        """Have ``check`` restart a process that has ended."""
-        self._kept_alive.add(name)
+        """Have ``check`` restart a process that has ended, unless it ends again and again."""
+        self._revivals[name] = deque(maxlen=MOST_REVIVALS)
 
     def run(self, *words: str | Path) -> tuple[int, str]:
         """Run a command to its end; return its status and its output."""
@@ -88,10 +98,12 @@ class Processes:
             status = process.poll()
             if status is None:
                 continue
-            if name not in self._kept_alive:
+            revivals, now = self._revivals.get(name), time.monotonic()
+            if revivals is None or (len(revivals) == MOST_REVIVALS and now - revivals[0] < WITHIN):
                 where = f"the end of {self._log}" if self._log else "above"
                 raise RunError(f"{name} has ended (status {status}); what it said is {where}")
             print(f"warning: {name} has ended (status {status}) and is restarted", flush=True)
+            revivals.append(now)
             self._started[name] = self._starts[name]()
 
     def close(self) -> None:

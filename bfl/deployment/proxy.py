@@ -7,19 +7,15 @@ program beside them that knows Flower's signatures.
 
 from __future__ import annotations
 
-import asyncio
 import binascii
 import re
 import resource
-import socket
 import ssl
-from asyncio.sslproto import SSLProtocol
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, ClassVar
 
 import httpx
 import uvicorn
@@ -30,11 +26,17 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bfl.deployment import private_files as names
 from bfl.deployment.authority import openssh_public
 from bfl.deployment.client_list import ClientList
+from bfl.deployment.connections import (
+    BACKLOG,
+    HEADER_BYTES,
+    IDLE_SECONDS,
+    BoundedProtocol,
+    Door,
+)
 from bfl.deployment.settings import ServerSettings
 from bfl.errors import BflError
 
@@ -44,16 +46,6 @@ CALL_BYTES = 2**16
 MOST_BYTES = {"push-object": 2**24, "push-messages": 2**19}
 """Greatest size in bytes of a client's calls that hold more: arrays travel in pieces of 5 MB,
 and a message takes some 100 bytes for each."""
-
-STRANGERS, STRANGERS_SECONDS = 512, 10.0
-"""Connections on which no client of the list has signed a call: at one time, and how long each
-lasts, as a handshake does. Then the oldest makes room; a client's never does."""
-
-IDLE_SECONDS = 60
-"""From the end of a client's call to the next; Flower's nodes close sooner."""
-
-HEADER_BYTES = 2**14
-"""The bound of a request's headers, of its trailers and of the extensions of its chunks."""
 
 UNKNOWN = b'{"code": 2004, "detail": "The call is not signed with a key of the list of clients."}'
 """To a caller that is not known to be a client, in the form in which a SuperNode shows it."""
@@ -77,11 +69,13 @@ class TooLargeError(Exception):
     """A request has more bytes than any of Flower's."""
 
 
-Signer = Callable[[Mapping[str, str], datetime], bool]
-"""Returns whether a client has signed a call, by its headers and the time."""
+Signer = Callable[[Mapping[str, str], datetime], str | None]
+"""Returns the public key of the client that has signed a call, by its headers and the time."""
 
 
-def proxy_app(client: httpx.AsyncClient, signer: Signer) -> Starlette:
+def proxy_app(
+    client: httpx.AsyncClient, signer: Signer, signed: Callable[[tuple[str, int], str], None]
+) -> Starlette:
     """Return an application that hands clients' calls on, and refuses all else.
 
     Of strangers no body is read, neither here nor by the SuperLink. After a refusal the connection
@@ -89,6 +83,7 @@ def proxy_app(client: httpx.AsyncClient, signer: Signer) -> Starlette:
 
     Args:
         client: Calls the SuperLink; it has its address.
+        signed: Called with the address and port that a client's call comes from, and its key.
     """
 
     async def hand_on(request: Request) -> Response:
@@ -98,11 +93,12 @@ def proxy_app(client: httpx.AsyncClient, signer: Signer) -> Starlette:
         if request.method != "POST" or not call or request.url.query:
             # Flower takes 403 for the end of a run, and a node would hang.
             return _refused(404)
-        if not signer(request.headers, datetime.now(UTC)):
+        key = signer(request.headers, datetime.now(UTC))
+        if key is None:
             # As the SuperLink: 401 ends a node that runs, and one that begins is told why.
             return _refused(412 if call[1] == b"activate-node" else 401, UNKNOWN)
         if request.client:
-            BoundedProtocol.keep((request.client.host, request.client.port))
+            signed((request.client.host, request.client.port), key)
         most_bytes = MOST_BYTES.get(call[1].decode(), CALL_BYTES)
         announced = request.headers.get("content-length", "0")
         if not announced.isdecimal() or int(announced) > most_bytes:
@@ -150,18 +146,19 @@ def serve(folder: Path, settings: ServerSettings) -> None:
         limits=httpx.Limits(max_connections=None),
         trust_env=False,
     )
-    # Python keeps 256 KiB for each connection, also before a handshake, for which it has a minute.
-    SSLProtocol.max_size = HEADER_BYTES
-    asyncio.constants.SSL_HANDSHAKE_TIMEOUT = STRANGERS_SECONDS
+    door, *others = doors = [Door.listening(each, settings.port) for each in settings.listens]
+    for other in others:
+        other.count_with(door)
     config = uvicorn.Config(
-        proxy_app(client, KnownCallers(folder / names.CLIENTS)),
+        proxy_app(client, KnownCallers(folder / names.CLIENTS), door.signed),
         ssl_certfile=str(folder / names.SERVER_CERTIFICATE),
         ssl_keyfile=str(folder / names.SERVER_KEY),
-        # Others do not bound what they keep.
+        # Others neither take connections through the socket nor bound what they keep.
         loop="asyncio",
         http=BoundedProtocol,
         ws="none",
         h11_max_incomplete_event_size=HEADER_BYTES,
+        backlog=BACKLOG,
         timeout_keep_alive=IDLE_SECONDS,
         # Strangers write no log.
         log_level="error",
@@ -170,49 +167,7 @@ def serve(folder: Path, settings: ServerSettings) -> None:
         # Nobody is believed about where a call comes from.
         proxy_headers=False,
     )
-    uvicorn.Server(config).run([_listening(each, settings.port) for each in settings.listens])
-
-
-def _listening(address: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    # The system's address for all takes IPv4 as well.
-    both = address == "::" and socket.has_dualstack_ipv6()
-    return socket.create_server((address, port), family=family, dualstack_ipv6=both)
-
-
-class BoundedProtocol(H11Protocol):
-    """HTTP of which no more is kept than one request's headers and a piece of its body.
-
-    Of strangers, so many connections are kept for so long.
-    """
-
-    strangers: ClassVar[dict[tuple[str, int] | None, BoundedProtocol]] = {}
-
-    def connection_made(self, transport: Any) -> None:
-        """Count a connection as a stranger's, for which the oldest may have to end."""
-        super().connection_made(transport)
-        self.timer = self.loop.call_later(STRANGERS_SECONDS, transport.abort)
-        self.strangers[self.client] = self
-        if len(self.strangers) > STRANGERS:
-            oldest = next(iter(self.strangers))
-            self.strangers.pop(oldest).transport.abort()
-
-    @classmethod
-    def keep(cls, peer: tuple[str, int] | None) -> None:
-        """Let the connection from an address and port stay: a client has signed a call on it."""
-        if protocol := cls.strangers.pop(peer, None):
-            protocol.timer.cancel()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Count it no longer."""
-        self.keep(self.client)
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """Give h11, which bounds what is not complete, little at a time."""
-        for begin in range(0, len(data), HEADER_BYTES):
-            if not self.transport.is_closing():
-                super().data_received(data[begin : begin + HEADER_BYTES])
+    uvicorn.Server(config).run(sockets=[*doors])
 
 
 def _refused(status: int, body: bytes = b"") -> Response:
@@ -263,24 +218,25 @@ class KnownCallers:
         self._seen = 0
         self._keys: frozenset[str] = frozenset()
 
-    def __call__(self, headers: Mapping[str, str], now: datetime) -> bool:
-        """Return whether a client of the list has signed a call."""
+    def __call__(self, headers: Mapping[str, str], now: datetime) -> str | None:
+        """Return the public key of the listed client that has signed a call; None: none has."""
         given = [headers.get(name, "") for name in (PUBLIC_KEY, SIGNATURE, TIMESTAMP)]
         if not all(0 < len(text) <= MOST_CHARACTERS for text in given):
-            return False
+            return None
         try:
             key = serialization.load_pem_public_key(b64decode(given[0], validate=True))
             if not isinstance(key, ec.EllipticCurvePublicKey):
-                return False
-            if openssh_public(key) not in self._listed():
-                return False
+                return None
+            public = openssh_public(key)
+            if public not in self._listed():
+                return None
             if abs(now - datetime.fromisoformat(given[2])) > TOLERANCE:
-                return False
+                return None
             signature = b64decode(given[1], validate=True)
             key.verify(signature, given[2].encode("ascii"), ec.ECDSA(hashes.SHA256()))
         except (ValueError, TypeError, binascii.Error, UnsupportedAlgorithm, InvalidSignature):
-            return False
-        return True
+            return None
+        return public
 
     def _listed(self) -> frozenset[str]:
         """Return the listed public keys; while the list cannot be read, those of before."""

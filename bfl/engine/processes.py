@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -13,6 +12,8 @@ from typing import Any
 import psutil
 
 from bfl.cpus import available_cpus
+
+WITH_PARENT = Path(__file__).with_name("with_parent.py")
 
 
 def cpus_of_this_process() -> int:
@@ -65,9 +66,7 @@ def with_parent(*words: str | Path) -> list[str]:
 
     Start it from the main thread: the kernel takes the end of the thread for the process's.
     """
-    setpriv = shutil.which("setpriv")  # of util-linux
-    bound = [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
-    return [*bound, *map(str, words)]
+    return [sys.executable, "-I", "-S", str(WITH_PARENT), str(os.getpid()), *map(str, words)]
 
 
 def descendants() -> list[psutil.Process]:

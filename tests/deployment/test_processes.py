@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from flower_processes import wait_for
 
-from bfl.deployment.processes import Processes
-from bfl.engine.processes import with_parent
+from bfl.deployment.processes import LOG, MOST_LOG, MOST_REVIVALS, Processes
+from bfl.engine.processes import WITH_PARENT, with_parent
 from bfl.errors import RunError
 
 CHILD = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
@@ -55,6 +55,32 @@ def test_it_is_the_command_itself() -> None:
     printed, _ = process.communicate()
     assert printed == f"{process.pid} a b\n"
     assert process.returncode == 7
+
+
+def test_nothing_is_run_for_a_parent_that_has_ended_before() -> None:
+    """Its id stands for the parent that was; the process has another one by then."""
+    command = [sys.executable, "-I", "-S", str(WITH_PARENT), "1", sys.executable, "-c", "print(1)"]
+    assert subprocess.run(command, capture_output=True, check=True).stdout == b""
+
+
+def test_a_process_that_ends_again_and_again_has_ended(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    leaves = f"import os; open({str(marks)!r} + '/' + str(os.getpid()), 'w')"
+    with closing(Processes(os.environ, tmp_path)) as processes:
+        processes.start("it", sys.executable, "-S", "-c", leaves)
+        processes.keep_alive("it")
+        with pytest.raises(RunError, match="it has ended"):
+            wait_for(lambda: processes.check() is not None, 20)  # type: ignore[func-returns-value]
+    assert len(list(marks.iterdir())) == MOST_REVIVALS + 1
+
+
+def test_a_long_log_makes_room_for_another(tmp_path: Path) -> None:
+    log = tmp_path / LOG
+    for size, kept in ((MOST_LOG, False), (MOST_LOG + 1, True)):
+        log.write_bytes(b"x" * size)
+        Processes({}, tmp_path, log)
+        assert (log.with_name("flower.log.1").is_file(), log.is_file()) == (kept, not kept)
 
 
 def test_a_process_that_is_kept_alive_is_started_anew_and_no_other(tmp_path: Path) -> None:

@@ -3,12 +3,7 @@
 import ast
 import asyncio
 import inspect
-import re
-import socket
-import ssl
-import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,19 +12,14 @@ from urllib.parse import unquote
 
 import httpx
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from federation_folders import NOW, signed
-from flower_processes import free_ports, wait_for
+from federation_folders import signed
 from flwr.supercore.error import FlowerError
 from flwr.supernode import fleet_http_client
-from installed import executable
 
-from bfl.deployment import proxy, setup
+from bfl.deployment import proxy
 from bfl.deployment.authority import new_key, openssh_public
 from bfl.deployment.client_list import Client, ClientList
-from bfl.deployment.proxy import BoundedProtocol, KnownCallers, proxy_app
-from bfl.deployment.settings import ServerSettings
+from bfl.deployment.proxy import KnownCallers, proxy_app
 
 LIMIT = proxy.CALL_BYTES
 CALL = b"/v1/fleet/pull-messages"
@@ -94,7 +84,7 @@ def call(
                 "headers": [(k.encode(), v.encode()) for k, v in (headers or {}).items()],
                 "server": ("door", 8443),
             }
-            app = proxy_app(client, lambda *_: proven)
+            app = proxy_app(client, lambda *_: "key" if proven else None, lambda *_: None)
             await app(scope, receive, send)
 
     asyncio.run(run())
@@ -247,7 +237,7 @@ def test_a_client_of_the_list_is_known_by_its_signature(tmp_path: Path) -> None:
     listed.write(path)
     known = KnownCallers(path)
     headers = signed(own)
-    assert known(headers, now)
+    assert known(headers, now) == listed.clients[0].public_key
     assert not known({}, now)
     assert not known(signed(other), now)
     # Another's key with one's own signature, and the other way round.
@@ -259,100 +249,3 @@ def test_a_client_of_the_list_is_known_by_its_signature(tmp_path: Path) -> None:
             assert not known({**headers, name: wrong}, now), (name, wrong)
     listed.without("a").write(path)
     assert not known(headers, now)
-
-
-# What strangers can hold ----------------------------------------------------------------------
-
-
-def test_the_oldest_strangers_connection_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends also by itself, after a while; one on which a client has signed a call stays."""
-    monkeypatch.setattr(proxy, "STRANGERS", 2)
-    monkeypatch.setattr(proxy, "STRANGERS_SECONDS", 0.2)
-
-    async def staying() -> tuple[list[bool], bool]:
-        loop = asyncio.get_running_loop()
-        config = proxy.uvicorn.Config(proxy_app, http=BoundedProtocol)  # type: ignore[arg-type]
-        state = proxy.uvicorn.server.ServerState()
-        server = await loop.create_server(
-            lambda: BoundedProtocol(config=config, server_state=state, app_state={}),
-            "127.0.0.1",
-            0,
-        )
-        callers = []
-        for number in range(4):
-            callers.append(await asyncio.open_connection(*server.sockets[0].getsockname()))
-            await asyncio.sleep(0.01)
-            if not number:
-                BoundedProtocol.keep(callers[0][1].get_extra_info("sockname"))
-        stay = [not reader.at_eof() for reader, _ in callers]
-        await asyncio.sleep(0.3)
-        later = [not reader.at_eof() for reader, _ in callers]
-        for _, writer in callers:
-            writer.close()
-        server.close()
-        return stay, later == [True, False, False, False]
-
-    assert asyncio.run(staying()) == ([True, False, True, True], True)
-
-
-@pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int, dict[str, str]]]:
-    """Return the port and the process of a door before no SuperLink, and a client's signature."""
-    port, superlink = free_ports(2)
-    settings = ServerSettings(hosts=("localhost", "::1"), port=port, superlink_port=superlink)
-    folder = setup.init(tmp_path_factory.mktemp("door") / "f", settings, 1, NOW)
-    process = subprocess.Popen([executable("bfl"), "federation", "proxy", str(folder.server)])
-    key = load_ssh_private_key((folder.client("client-0") / "client.key").read_bytes(), None)
-    assert isinstance(key, ec.EllipticCurvePrivateKey)
-    try:
-        wait_for(lambda: answered(port, {}) == 401, 30)
-        yield port, process.pid, signed(key)
-    finally:
-        process.kill()
-        process.wait()
-
-
-def answered(port: int, headers: dict[str, str], host: str = "localhost") -> int:
-    """Return the status that a caller gets; 0: there is nobody."""
-    try:
-        url = f"https://{host}:{port}{CALL.decode()}"
-        return httpx.post(url, headers=headers, verify=ANYBODY, trust_env=False).status_code
-    except httpx.ConnectError:
-        return 0
-
-
-ANYBODY = ssl._create_unverified_context()
-POST = b"POST " + CALL + b" HTTP/1.1\r\nHost: x\r\n"
-CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
-ENDLESS = {
-    "lines": (POST, b"a:b\r\n" * 200_000),
-    "path": (b"POST /", b"a" * 2**20),
-    "size-of-a-chunk": (CHUNKED + b"1;", b"a" * 2**20),
-    "trailers": (CHUNKED + b"0\r\n", b"a:b\r\n" * 200_000),
-    "body": (POST + b"Content-Length: 1000000000\r\n\r\n", b"a" * 2**20),
-    "requests": (b"", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 40_000),
-}
-
-
-def resident(process: int) -> int:
-    """Return the megabytes that a process has in memory."""
-    status = Path(f"/proc/{process}/status").read_text()
-    return int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) // 1024
-
-
-@pytest.mark.parametrize("what", ENDLESS)
-def test_what_does_not_end_is_cut_off(what: str, door: tuple[int, int, dict[str, str]]) -> None:
-    """Whoever sends it, a client of the list here, and reads no answer; others are answered, on
-    both of the server's addresses."""
-    port, process, proof = door
-    before = resident(process)
-    begin, more = ENDLESS[what]
-    lines = "".join(f"{name}: {value}\r\n" for name, value in proof.items()).encode()
-    with ANYBODY.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=10)) as caller:
-        caller.settimeout(3)
-        with suppress(OSError):  # cut off, or not read any further
-            caller.sendall(begin.replace(b"Host: x\r\n", b"Host: x\r\n" + lines))
-            for _ in range(20):
-                caller.sendall(more)
-        assert answered(port, proof) == answered(port, proof, "[::1]") == 503
-    assert resident(process) - before < 40
