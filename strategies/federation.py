@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -202,6 +201,9 @@ def number_nodes(grid: Grid, clients: int, timeout: float, poll: float = 0.2) ->
 AGAIN_AFTER_FAILURE = 5.0
 """Seconds after which a node is asked again that has answered with an error."""
 
+AGAIN_AFTER_SILENCE = 60.0
+"""Seconds after which a node is asked again that may have lost the question."""
+
 
 class NodeDescriptions:
     """Asks nodes who they are, and remembers what they say.
@@ -256,7 +258,7 @@ class NodeDescriptions:
             for node in sorted(online - self._known.keys())
             if self._ask_again.get(node, now) <= now
         ]
-        self._ask_again |= dict.fromkeys(due, math.inf)
+        self._ask_again |= dict.fromkeys(due, now + AGAIN_AFTER_SILENCE)
         self._send(self._question, due)
         while self._outstanding.messages:
             replies = self._outstanding.replies()

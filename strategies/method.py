@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from bfl.aggregation import defences, refinements, samplers, server_optimizers, weightings
 from bfl.aggregation.pooling import PoolingRule, pooling_rules
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, RunError
 from bfl.evaluation import predictives
 from bfl.federation import broadcasts, exchanges
-from bfl.federation.parts import Arrays, Counts, DeclaredArray, TwoSidedPart
+from bfl.federation.parts import Arrays, Counts, DeclaredArray, TwoSidedPart, extras_problem
 from bfl.federation.sampling import Sampling, samplings
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import SCALE_FLOOR
@@ -90,6 +90,9 @@ class Method:
     @classmethod
     def of_parts(cls, **given: Any) -> Method:
         """Return the method of parts that are each given by its name or itself."""
+        for name in ("closing", "parts"):
+            if isinstance(given.get(name), str):
+                raise ConfigurationError(f"{name} is {given[name]!r}; allowed: a sequence of parts")
         parts = {
             name: PICKED[name].create(part) if isinstance(part, str) else part
             for name, part in given.items()
@@ -123,15 +126,18 @@ class Method:
                 states[part.state_name] = {**states.get(part.state_name, {}), **first}
         return states
 
-    def sent_extras(self, states: Mapping[str, Arrays]) -> Arrays:
+    def sent_extras(self, states: Mapping[str, Arrays], posterior: Posterior) -> Arrays:
         """Return what all clients of a round are sent besides the posterior.
 
-        Each client holds it to what the parts declare of it.
+        Raises:
+            RunError: It is not what the parts declare, to which each client holds it as well.
         """
         sent: dict[str, Any] = {}
         for part in self.parts:
             arrays = part.broadcast(states.get(part.state_name, {}))
             _check_names_are_free(part, arrays, sent)
+            if problem := extras_problem(arrays, part.declared_broadcast(posterior)):
+                raise RunError(f"part '{part.name}' broadcasts {problem}")
             sent.update(arrays)
         return sent
 

@@ -318,7 +318,7 @@ def round_request(method: Method, state: ServerState, seed: int) -> TrainingRequ
         expected=state.posterior,
         vectors=method.broadcast.vectors,
         name=f"round {state.server_round + 1}",
-        broadcast=method.sent_extras(state.parts) if method.parts else {},
+        broadcast=method.sent_extras(state.parts, state.posterior) if method.parts else {},
         declared=method.declared(state.posterior) if method.parts else (),
     )
 

@@ -6,6 +6,7 @@ closing.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -30,6 +31,9 @@ from strategies.server_state import ServerState
 if TYPE_CHECKING:
     from strategies.posterior_pooling import PosteriorPooling
 
+FEW_EFFECTIVE_CLIENTS = 2.0 + 1e-6
+"""Effective number of clients, of three or more, up to which one, or two alike, outweigh all."""
+
 
 def run_rounds(
     strategy: PosteriorPooling,
@@ -45,7 +49,7 @@ def run_rounds(
     run, masked = strategy.run, strategy.method.exchange.secure_sums
     strategy.running = running = begin(strategy, grid, initial_arrays, timeout, num_rounds)
     clients, arrays = running.clients, posterior_to_arrays(running.state.posterior)
-    result = Result(arrays=initial_arrays)
+    result, outweighed = Result(arrays=initial_arrays), False
     first = evaluate_fn(0, arrays) if evaluate_fn and not running.state.server_round else None
     if first is not None:
         result.evaluate_metrics_serverapp[0] = first
@@ -64,6 +68,14 @@ def run_rounds(
         if evaluated is not None:
             result.evaluate_metrics_serverapp[number] = evaluated
         pooled, of_models = strategy.pooled, run.evaluate_models(running.state)
+        effective, count = pooled.metrics.get("effective-clients", math.inf), len(pooled.clients)
+        if count >= 3 and effective <= FEW_EFFECTIVE_CLIENTS and not outweighed:
+            outweighed = True
+            run.warn(
+                f"round {number}: the weights of {count} clients are worth {effective:.3g} "
+                f"(effective-clients, weighting {strategy.method.weighting.name}); later rounds "
+                "have the number in their records alone"
+            )
         measured = {**pooled.metrics, **(evaluated or {}), **of_models}
         is_last = run.end_round(replace(pooled, metrics=measured, seconds=seconds))
         if is_last or (should_stop and should_stop(number, result)):
@@ -144,6 +156,12 @@ def begin(
         rounds = range(1, max(num_rounds, 1) + 1)
         selected = {n: method.sampling.sample(strategy.seed, n, nodes.size) for n in rounds}
         check_masked(method, initial, configuration, clients, selected)
+    if method.server_optimizer.active and initial.point.size and not run.manifest:
+        run.warn(
+            f"server-optimizer '{method.server_optimizer.name}' moves all {initial.point.size} "
+            "point parameters; if some are moving statistics, name them with "
+            "run=RunSupport(manifest=…) (bfl.posteriors.Manifest)"
+        )
     state = run.state or ServerState.first(
         initial, nodes.size, method.begin_server_states(initial, nodes.size)
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+import time
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,6 +64,10 @@ class Snapshots:
             replaced = [entry for entry in before if entry.server_round == server_round]
             for old in [*replaced, *others[: max(0, len(others) + 1 - self.kept)]]:
                 old.path.unlink(missing_ok=True)
+            for left in self.folder.glob(".*.tmp"):  # by writers that were killed
+                with suppress(FileNotFoundError):
+                    if left.stat().st_mtime < time.time() - 3600:
+                        left.unlink()
         except OSError as error:
             raise RunError(f"cannot write {path}: {error.strerror or error}") from error
 

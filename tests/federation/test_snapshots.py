@@ -1,5 +1,7 @@
 """Snapshots: the last few are kept, in whatever order rounds come, and damaged ones passed over."""
 
+import os
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -129,6 +131,14 @@ def test_a_killed_write_leaves_no_half_snapshot(
         snapshots.save(2, arrays(2))
     check_latest(snapshots, 1)
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_killed_writers_left_is_removed_after_an_hour(tmp_path: Path) -> None:
+    for name, age in ((".old.tmp", 3700), (".new.tmp", 60), ("old.tmp", 3700)):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (0, time.time() - age))
+    saved(tmp_path, 1)
+    assert {path.name for path in tmp_path.glob("*.tmp")} == {".new.tmp", "old.tmp"}
 
 
 def test_large_arrays_are_not_copied_more_than_once(tmp_path: Path) -> None:

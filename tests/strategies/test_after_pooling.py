@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_federation import federated_round
+from small_federation import federated_round, play
 
 from bfl.aggregation.pooling import CLIPPED_FRACTION
 from bfl.configuration import resolve
@@ -61,13 +61,13 @@ def test_a_server_step_beyond_all_numbers_ends_the_run() -> None:
 
 def test_a_part_s_state_that_overflows_ends_the_run() -> None:
     def update(client: int) -> ClientUpdate:
-        sent = np.full(SIZE, 0.0 if client else 3e38, np.float32)
+        sent = np.full(SIZE, 0.0 if client else 3e39)
         beside = {"control-change-mean": sent, "control-change-point": np.zeros(0, np.float32)}
         return ClientUpdate(client, posterior(0.1), 10, {}, beside)
 
     words = "the state 'scaffold' holds values of .* that are not finite in float32"
     with np.errstate(over="ignore"), pytest.raises(RunError, match=words):
-        rounds({"strategy": "scaffold"}, update, 6)
+        rounds({"strategy": "scaffold"}, update, 1)
 
 
 MOVING = Manifest(
@@ -99,6 +99,26 @@ def test_a_server_step_leaves_moving_means_and_variances_as_they_were_pooled() -
     assert abs(scale - 2.0) > 0.1
     assert (np.abs(state.posterior.mean - 2.0) > 0.1).all()
     assert moving == pytest.approx([2.0, 0.01])
+
+
+@pytest.mark.parametrize(
+    ("keys", "manifest", "points", "warned"),
+    [
+        (MOMENTUM, None, 3, True),
+        (MOMENTUM, MOVING, 3, False),
+        (MOMENTUM, None, 0, False),
+        ({"strategy": "nwa"}, None, 3, False),
+    ],
+)
+def test_steps_that_may_move_statistics_are_warned_of(
+    keys: dict[str, Any], manifest: Manifest | None, points: int, warned: bool
+) -> None:
+    """Without a manifest nobody knows which point parameters follow the data."""
+    optimizer = resolve(keys, check_data=False).server_optimizer
+    first = replace(posterior(0.0), point=np.ones(points, np.float32))
+    *_, told = play(start=first, rule="nwa", server_optimizer=optimizer, manifest=manifest)
+    said = [text for text in told if "moves all 3 point parameters" in text]
+    assert len(said) == warned
 
 
 PRIVATE: dict[str, Any] = {

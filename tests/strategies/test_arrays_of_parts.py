@@ -11,7 +11,7 @@ import small_federation
 from flwr.app import RecordDict
 
 from bfl.configuration import resolve
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, RunError
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, TwoSidedPart
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.learning.corrections import Scaffold
@@ -126,6 +126,32 @@ def test_arrays_are_summed_or_averaged_with_the_weights_of_the_pool() -> None:
         settings = {"rule": "nwa", "weighting": "train-size", "parts": (part,)}
         _, (done,), _ = small_federation.play(reply, start=START, **settings)
         np.testing.assert_allclose(done.state.parts["squares"]["sum"], expected**2)
+
+
+@pytest.mark.parametrize(
+    ("state", "problem"),
+    [
+        ({"sum": np.full(SIZE, math.nan, np.float32)}, "'sum' with 3 of 3 values that are not fin"),
+        ({}, "no array 'sum'"),
+    ],
+)
+def test_what_the_server_sends_is_checked_before_clients_are_asked(
+    state: Arrays, problem: str
+) -> None:
+    class Sending(Squares):
+        def begin_server(self, posterior: Posterior, clients: int) -> Arrays:
+            return state
+
+        def broadcast(self, state: Arrays) -> Arrays:
+            return state
+
+        def declared_broadcast(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+            return (DeclaredArray("sum", (SIZE,)),)
+
+    trained: list[int] = []
+    with pytest.raises(RunError, match=f"part 'squares' broadcasts {problem}"):
+        play(Sending(), trained=trained)
+    assert not trained
 
 
 # What is kept ------------------------------------------------------------------------------------

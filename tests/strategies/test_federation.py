@@ -46,6 +46,22 @@ def test_nodes_that_nobody_simulates_are_not_taken_for_simulated_ones(
     assert not discover(grid, 2, timeout=20.0, poll=0.001).simulated
 
 
+def test_a_node_that_has_lost_the_question_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strategies.federation, "AGAIN_AFTER_SILENCE", 0.05)
+    grid = DeploymentGrid(make_app(), range(2), 2)
+    push = grid.push_messages
+
+    def lose_the_first(messages: Any) -> Any:
+        ids = list(push(messages))
+        if len(grid.asked) == 2:
+            del grid._waiting[ids[1]]
+        return ids
+
+    grid.push_messages = lose_the_first  # type: ignore[method-assign]
+    assert discover(grid, 2, timeout=20.0, poll=0.001).size == 2
+    assert queries(grid) == [FIRST_ID, FIRST_ID + 1, FIRST_ID + 1]
+
+
 def test_a_silent_node_ends_the_wait_at_the_deadline_and_is_named() -> None:
     grid = DeploymentGrid(make_app(), [0, 2, 1], 4)
     grid.slow = {FIRST_ID + 1: 10**9}

@@ -79,6 +79,9 @@ def test_a_strategy_takes_no_other_rule_and_no_unknown_part() -> None:
         PosteriorPooling(weighting="equal")
     with pytest.raises(ConfigurationError, match="did you mean 'equal'"):
         Conflation(weighting="eqal")
+    for given in ({"parts": "scaffold"}, {"closing": "bayesian-head"}):
+        with pytest.raises(ConfigurationError, match="allowed: a sequence of parts"):
+            Conflation(**arguments(**given))
 
 
 def test_a_rule_from_elsewhere_has_its_strategy() -> None:

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import RecordDict
-from small_federation import (
-    play,
-)
+from small_federation import play, shifted
 
 from bfl.aggregation.pooling import pooling_rules
 from bfl.configuration import resolve
@@ -203,6 +201,38 @@ def test_numbers_that_do_not_fit_are_refused(given: Any, words: str) -> None:
 
 
 # Weights -------------------------------------------------------------------------------------
+
+
+def echoing(task: TrainTask, received: Posterior) -> RecordDict:
+    if task.partition_id == 0:
+        return reply_content(received, {"num-examples": 10})
+    return shifted(task, received)
+
+
+def twins(task: TrainTask, received: Posterior) -> RecordDict:
+    reply = echoing if task.partition_id < 2 else shifted
+    return reply(replace(task, partition_id=max(task.partition_id - 1, 0)), received)
+
+
+@pytest.mark.parametrize(
+    ("reply", "weighting", "clients", "effective"),
+    [
+        (echoing, "distance", 4, 1.0),
+        (twins, "max-discrepancy", 5, 2.0),
+        (echoing, "distance", 2, 1.0),  # fewer than three are no news
+        (echoing, "equal", 4, 4.0),
+    ],
+)
+def test_who_outweighs_all_others_is_told_of_once_and_recorded_always(
+    reply: Reply, weighting: str, clients: int, effective: float
+) -> None:
+    _, rounds, told = play(reply, clients=clients, weighting=weighting, rounds=2)
+    for done in rounds:
+        assert done.metrics["effective-clients"] == pytest.approx(effective)
+    assert len(told) == (effective <= 2 < clients)
+    for text in told:
+        assert text.startswith(f"round 1: the weights of {clients} clients are worth")
+        assert weighting in text
 
 
 # A Strategy of one's own ---------------------------------------------------------------------
