@@ -116,8 +116,12 @@ def load_certificate(path: Path) -> x509.Certificate:
         raise DataError(f"{path} is not a certificate: {error}") from error
 
 
-def load_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """Return the private key in a PEM file, in OpenSSH's format or another."""
+def load_private_key(path: Path, *, openssh: bool = False) -> ec.EllipticCurvePrivateKey:
+    """Return the private key in a PEM file, in OpenSSH's format or, unless it has to be, another.
+
+    Args:
+        openssh: Whether it has to be in OpenSSH's, as Flower reads its nodes' keys in no other.
+    """
     pem = _read(path)
     is_openssh = b"OPENSSH" in pem.partition(b"\n")[0]
     load = serialization.load_ssh_private_key if is_openssh else serialization.load_pem_private_key
@@ -129,6 +133,11 @@ def load_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
         raise DataError(
             f"{path} is not the private key of an elliptic curve without a password"
         ) from error
+    if openssh and not is_openssh:
+        raise DataError(
+            f"{path} is not in OpenSSH's format, the only one that Flower reads; "
+            f"ssh-keygen -p -N '' -f {path} rewrites it"
+        )
     return key
 
 

@@ -8,6 +8,7 @@ import ssl
 import time
 from contextlib import closing
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,10 @@ from bfl.engine.flower.warm import NodePort, Task, Tasks, WarmWorker, flower_com
 from bfl.errors import DataError
 from bfl.experiments.results.run_folder import locked
 from bfl.files import write_atomically
+
+CLOCK_AHEAD, CLOCK_BEHIND = 4.0, 300.0
+"""Seconds that a client's clock may be ahead of the server's, and behind: Flower signs with the
+time, and takes what is 5 s from the future to 305 s old."""
 
 RUNTIME_CA, RUNTIME_CERTIFICATE, RUNTIME_KEY = "runtime-ca.crt", "runtime.crt", "runtime.key"
 CALL_TIMEOUT, CALL_INTERVAL = 10.0, 2.0
@@ -63,7 +68,11 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
             port = NodePort(f"127.0.0.1:{probe.getsockname()[1]}", state / RUNTIME_CA)
         _certify_port(state, datetime.now(UTC))
         worker = WarmWorker(port, environment, work, tell, node.task_timeout, node.bundles or ())
-        with closing(Processes(environment, work, state / LOG)) as processes, closing(worker):
+        with (
+            closing(Processes(environment, work, state / LOG)) as processes,
+            closing(worker),
+            (state / LOG).open("a+", encoding="utf-8", errors="replace") as log,
+        ):
             processes.start(
                 f"the SuperNode of {name}",
                 *(*flower_command("node"), "--superlink", identity.address),
@@ -83,6 +92,9 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
             tasks = Tasks(port, secret.read_bytes())
             task: Task | None = None
             while True:
+                for line in log:
+                    if line.startswith(f"{name}: "):  # bfl's own, as that it is not let in yet
+                        say(line.rstrip())
                 processes.check()
                 task = task or tasks.next()
                 if task:
@@ -96,19 +108,25 @@ def check_client(folder: Path, now: datetime) -> tuple[Identity, NodeSettings]:
     identity = Identity.read(folder / names.IDENTITY)
     node = f"client {identity.name}"
     check_private(folder / names.CLIENT_KEY, node)
-    load_private_key(folder / names.CLIENT_KEY)
+    load_private_key(folder / names.CLIENT_KEY, openssh=True)
     authority = load_certificate(folder / names.CA)
     check_dates(authority, node, "the authority's certificate", now)
     return identity, NodeSettings.of_client(folder / names.NODE, identity.name)
 
 
 def wait_for_server(identity: Identity, authority: Path, say: Say) -> None:
-    """Call the server until it answers, or raise DataError where its certificate does not hold."""
+    """Call the server until it answers, and check its certificate and this machine's clock."""
     server, printed = identity.address, ""
     trusted = ssl.create_default_context(cafile=str(authority))
     while True:
         try:
-            httpx.get(f"https://{server}/", verify=trusted, trust_env=False, timeout=CALL_TIMEOUT)
+            called = time.time()  # a slow answer makes no clock fast
+            answer = httpx.get(
+                f"https://{server}/", verify=trusted, trust_env=False, timeout=CALL_TIMEOUT
+            )
+            if date := answer.headers.get("date"):
+                ahead = called - parsedate_to_datetime(date).timestamp()
+                check_clock(f"client {identity.name}", ahead)
             return
         except httpx.TransportError as error:
             reason = str(error)
@@ -122,6 +140,20 @@ def wait_for_server(identity: Identity, authority: Path, say: Say) -> None:
             say(f"{server} does not answer yet ({reason}); it is called again until it does")
         printed = reason
         time.sleep(CALL_INTERVAL)
+
+
+def check_clock(node: str, ahead: float) -> None:
+    """Refuse a clock with which Flower would not let the node in.
+
+    Args:
+        ahead: Seconds that its clock is ahead of the server's; negative: behind.
+    """
+    if not -CLOCK_BEHIND <= ahead <= CLOCK_AHEAD:
+        raise DataError(
+            f"{node}: this machine's clock is {abs(ahead):.0f} s "
+            f"{'ahead of' if ahead > 0 else 'behind'} the server's; allowed: {CLOCK_AHEAD:.0f} s "
+            f"ahead, {CLOCK_BEHIND:.0f} s behind; set it, for instance by NTP"
+        )
 
 
 def node_config(identity: Identity, node: NodeSettings, state: Path, key: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import tomli_w
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 
 from bfl.deployment import client_list, processes
 from bfl.deployment import private_files as names
@@ -49,7 +50,16 @@ def check_server(folder: Path, now: datetime) -> tuple[ServerSettings, ClientLis
     for name in (names.SERVER_KEY, names.SECRET):
         names.check_private(folder / name, "server")
     certificate = load_certificate(folder / names.SERVER_CERTIFICATE)
+    authority = load_certificate(folder / names.CA)
+    check_dates(authority, "server", "the authority's certificate", now)
     check_dates(certificate, "server", "the server's certificate", now)
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature) as error:
+        raise DataError(
+            "server: its certificate is not of the authority beside it; take all files of the "
+            "server's folder from one bfl federation init or renew"
+        ) from error
     named = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     if missing := [host for host in settings.hosts if general_name(host) not in named]:
         raise DataError(

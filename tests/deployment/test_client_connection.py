@@ -1,13 +1,15 @@
-"""A client calls its server before anything starts: by its certificate and its name."""
+"""A client calls its server before anything starts: certificate, name and clock."""
 
 from __future__ import annotations
 
 import socket
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from email.utils import formatdate
 from pathlib import Path
 
 import pytest
@@ -15,14 +17,18 @@ from federation_folders import HOSTS, NOW
 from flower_processes import free_ports
 
 from bfl.deployment import client, setup
-from bfl.deployment.client import wait_for_server
+from bfl.deployment.client import check_clock, run_client, wait_for_server
+from bfl.deployment.private_files import FederationFolder
+from bfl.deployment.processes import LOG, Processes
 from bfl.deployment.settings import Identity, ServerSettings
-from bfl.errors import DataError
+from bfl.errors import DataError, RunError
 
 
 @contextmanager
-def server(folder: Path, port: int = 0, host: str = "127.0.0.1") -> Iterator[int]:
-    """Answer one call with TLS; give the port."""
+def server(
+    folder: Path, port: int = 0, host: str = "127.0.0.1", ahead: float = 0.0
+) -> Iterator[int]:
+    """Answer one call with TLS, by a clock that is ahead; give the port."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(folder / "server.crt", folder / "server.key")
 
@@ -30,7 +36,9 @@ def server(folder: Path, port: int = 0, host: str = "127.0.0.1") -> Iterator[int
         called, _ = listening.accept()
         with suppress(OSError), context.wrap_socket(called, server_side=True) as connection:
             connection.recv(1000)
-            connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+            date = formatdate(time.time() + ahead, usegmt=True)
+            answer = f"HTTP/1.1 404 Not Found\r\nDate: {date}\r\nContent-Length: 0\r\n\r\n"
+            connection.sendall(answer.encode())
         called.close()
 
     with socket.create_server((host, port)) as listening:
@@ -53,6 +61,52 @@ def test_a_server_of_another_name_or_authority_is_refused(made: Path, tmp_path: 
         refused = pytest.raises(DataError, match=f"client a: the certificate of {host}")
         with server(made / "server", host=host) as port, refused:
             wait_for_server(caller(port, host), folder / "ca.crt", print)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "named"), [(3600.0, r"3[56]\d\d s behind"), (-3600.0, r"3[56]\d\d s ahead of")]
+)
+def test_a_clock_that_flower_does_not_take_is_refused(made: Path, ahead: float, named: str) -> None:
+    refused = pytest.raises(DataError, match=f"client a: this machine's clock is {named}")
+    with server(made / "server", ahead=ahead) as port, refused:
+        wait_for_server(caller(port), made / "server" / "ca.crt", print)
+
+
+@pytest.mark.parametrize("ahead", [5.0, -301.0])
+def test_the_bounds_are_those_of_flower(ahead: float) -> None:
+    with pytest.raises(DataError, match=r"client a: this machine's clock is \d+ s"):
+        check_clock("client a", ahead)
+    for near in (3.9, 0.0, -299.0):
+        check_clock("client a", near)
+
+
+class NotLetIn(Processes):
+    """In the place of a SuperNode: prints what one prints that is refused, and ends."""
+
+    def start(self, name: str, *words: str | Path) -> None:
+        code = "import os; print('Flower'); print(os.environ['BFL_CLIENT'] + ': not yet')"
+        super().start(name, sys.executable, "-c", code)
+
+    def check(self) -> None:
+        for process in self._started.values():
+            process.wait()
+        (self._work / "looks").open("a").write("x")
+        if (self._work / "looks").stat().st_size > 1:
+            super().check()
+
+
+def test_a_clients_terminal_gets_its_lines_of_the_log(
+    federation: FederationFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "wait_for_server", lambda *_: None)
+    monkeypatch.setattr(client, "Processes", NotLetIn)
+    monkeypatch.setattr(client.Tasks, "next", lambda _: None)
+    (tmp_path / "state").mkdir(mode=0o700)
+    (tmp_path / "state" / LOG).write_text("client client-0: of an earlier start\n")
+    printed = list[str]()
+    with pytest.raises(RunError, match="the SuperNode of client client-0 has ended"):
+        run_client(federation.client("client-0"), tmp_path / "state", printed.append)
+    assert printed[1:] == ["client client-0: not yet"]
 
 
 def test_a_server_that_comes_later_is_waited_for(

@@ -11,7 +11,7 @@ from federation_folders import HOSTS, NOW, listed
 
 from bfl.commands.main import main
 from bfl.deployment import setup
-from bfl.deployment.authority import SERVER_DAYS
+from bfl.deployment.authority import SERVER_DAYS, load_private_key, private_pem
 from bfl.deployment.client import check_client, node_config
 from bfl.deployment.private_files import FederationFolder
 from bfl.deployment.server import check_server
@@ -20,10 +20,13 @@ from bfl.errors import BflError, ConfigurationError, DataError
 from clients.node import Node
 
 
-def test_a_certificate_of_another_key_is_refused(
+def test_a_certificate_of_another_authority_or_key_is_refused(
     federation: FederationFolder, tmp_path: Path
 ) -> None:
     other = setup.init(tmp_path / "other", ServerSettings(hosts=HOSTS), 1, NOW)
+    shutil.copy(other.server / "ca.crt", federation.server / "ca.crt")
+    with pytest.raises(DataError, match="not of the authority"):
+        check_server(federation.server, NOW)
     shutil.copy(other.server / "server.crt", federation.server / "server.crt")
     with pytest.raises(DataError, match=r"server\.key"):
         check_server(federation.server, NOW)
@@ -186,6 +189,13 @@ def test_the_command_refuses_with_one_message(
     assert capsys.readouterr().err.startswith("refused: ")
     assert not new.exists()
     assert sorted(made.rglob("*")) == before
+
+
+def test_a_clients_key_is_in_the_format_that_flower_reads(federation: FederationFolder) -> None:
+    path = federation.client("client-0") / "client.key"
+    path.write_bytes(private_pem(load_private_key(path)))
+    with pytest.raises(DataError, match=r"client\.key is not in OpenSSH's format"):
+        check_client(path.parent, NOW)
 
 
 def test_no_error_holds_a_private_key(federation: FederationFolder) -> None:
