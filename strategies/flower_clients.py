@@ -43,6 +43,7 @@ class FlowerClients:
         more: Values of a ServerApp's own, for its own clients, sent from now on.
         texts_shown: What has been warned of in full.
         usable: What has become of the last round's replies so far.
+        farthest: Whose values were farthest from the others' in that round, and how far.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class FlowerClients:
         self.options, self.silence = options, silence
         self.num_examples = _num_examples(federation, options)
         self.more = ConfigRecord()
-        self.usable = UsableReplies(1)
+        self.usable, self.farthest = UsableReplies(1), ""
         self._run, self._warn = run, warn
         self.texts_shown: set[str] = set()
         configuration = options.configuration
@@ -114,9 +115,9 @@ class FlowerClients:
 
         Raises:
             RunError: Fewer clients than ``min-clients`` have sent a usable update, or some that
-                were yielded turn out to be implausible.
+                were yielded turn out to be implausible. A LostStateError: it will stay so.
         """
-        usable, selected = self.usable, request.partition_ids
+        usable, selected, self.farthest = self.usable, request.partition_ids, ""
 
         def refuse(partition_id: int, problem: str) -> None:
             usable.found -= 1
@@ -125,11 +126,16 @@ class FlowerClients:
         updates = in_order(
             replies, selected, self.federation.partition_of, partial(self._read_update, request)
         )
-        if not request.of_sums:
-            updates = judge_updates(updates, request.state.posterior, request.broadcast, refuse)
-        yield from updates
+        if request.of_sums:
+            yield from updates
+        elif farthest := (
+            yield from judge_updates(updates, request.state.posterior, request.broadcast, refuse)
+        ):
+            client, what = farthest
+            self.farthest = f"{self._name(client)} sent {what}"
         if not usable.enough:
-            raise errors.RunError(
+            stays = len(selected) - usable.lost < usable.needed  # whoever else comes back
+            raise (errors.LostStateError if stays else errors.RunError)(
                 f"{request.name}: {usable.found} of {len(selected)} clients have sent a usable "
                 f"posterior, and min-clients asks for {usable.needed}"
             )
@@ -138,6 +144,7 @@ class FlowerClients:
         self, request: TrainingRequest, reply: Message, partition_id: int
     ) -> ClientUpdate | None:
         if reply.has_error():
+            self.usable.lost += reply.error.code == wire.RUN_CANNOT_GO_ON
             silent = NO_REPLY_FOR in str(reply.error.reason)
             self.usable.left_out[partition_id] = STOPPED_ANSWERING if silent else FAILED
             self.warn(request.name, partition_id, f"failed: {reply.error.reason}")
@@ -175,15 +182,18 @@ class FlowerClients:
         for client in request.partition_ids:
             if client not in present:
                 reason = self.usable.left_out.get(client, STOPPED_ANSWERING)
-                name = client_name(self.federation.nodes[client]) or f"client {client}"
-                left_out.append({"client": client, "name": name, "reason": reason})
+                left_out.append({"client": client, "name": self._name(client), "reason": reason})
         refused = sum(entry["reason"] == REFUSED for entry in left_out)
         counts = {
             "clients": len(present),
             "failures": len(left_out) - refused,
             "refused": refused,
         }
-        return replace(pooled, metrics={**counts, **pooled.metrics}, left_out=left_out)
+        metrics = {**counts, **pooled.metrics}
+        return replace(pooled, metrics=metrics, left_out=left_out, farthest=self.farthest)
+
+    def _name(self, client: int) -> str:
+        return client_name(self.federation.nodes[client]) or f"client {client}"
 
     def warn(self, name: str, client: int, text: str) -> None:
         """Warn of what is wrong with a client in a round of that name: in full the first time."""

@@ -31,11 +31,13 @@ class UsableReplies:
     Whoever takes replies counts each before it takes the next.
 
     Attributes:
+        lost: How many clients have lost what they kept, and will not reply to this round.
         left_out: Why the round is made without a client, by partition id.
     """
 
     needed: int
     found: int = 0
+    lost: int = 0
     left_out: dict[int, str] = field(default_factory=dict)
 
     @property
@@ -92,8 +94,8 @@ def exchange_with_retries(
             )
 
 
-def _failure(message: Message, reason: str) -> Message:
-    return Message(Error(code=NO_REPLY, reason=neutralized(reason)), reply_to=message)
+def _failure(message: Message, reason: str, code: int = NO_REPLY) -> Message:
+    return Message(Error(code=code, reason=neutralized(reason)), reply_to=message)
 
 
 def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterator[Message]:
@@ -214,7 +216,7 @@ class Outstanding:
                 # A node of a deployment has no such power: it fails, and the others go on.
                 if reply.error.code == RUN_CANNOT_GO_ON and is_simulation(self._grid):
                     raise LostStateError(neutralized(str(reply.error.reason)))
-                replies.append(_failure(message, str(reply.error.reason)))
+                replies.append(_failure(message, str(reply.error.reason), reply.error.code))
             elif reply.metadata.src_node_id != node:
                 other = reply.metadata.src_node_id
                 replies.append(_failure(message, f"node {other} has answered in its place"))

@@ -136,6 +136,7 @@ class Round:
         models: The clients' models, while the round is refined.
         left_out: One for each client that was selected and is not in the pool: ``client``, the
             partition id, its ``name`` and the ``reason``.
+        farthest: Whose values were farthest from the other clients', and how far, where known.
         seconds: How long training and pooling took.
     """
 
@@ -144,6 +145,7 @@ class Round:
     clients: Sequence[Mapping[str, Any]] = ()
     models: ClientModels | None = None
     left_out: Sequence[Mapping[str, Any]] = ()
+    farthest: str = ""
     seconds: float = 0.0
 
     @property

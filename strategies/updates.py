@@ -13,9 +13,10 @@ neighbours.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from statistics import median_low
@@ -190,17 +191,20 @@ MEANS_CHANGE, POINTS_CHANGE = "a change of means with a norm", f"a change of {PO
 CHANGES = (MEANS_CHANGE, POINTS_CHANGE)
 BLOCK = 1 << 20
 
+NOT_HONEST = f"no honest training can have sent {{}} (allowed: {REACH:g} times as much)"
+
 
 def judge_updates(
     updates: Iterable[ClientUpdate],
     sent: Posterior,
     broadcast: Arrays,
     refuse: Callable[[int, str], None],
-) -> Iterator[ClientUpdate]:
+) -> Generator[ClientUpdate, None, tuple[int, str] | None]:
     """Yield the plausible ones of a round's updates, in their order; see the module.
 
     The first few are held until they can be judged by one another; each later one is judged by all
-    that have come so far. When all have come, those that were passed on are judged again.
+    that have come so far. When all have come, those that were passed on are judged again, and the
+    one that is farthest from the others is returned: its partition id, and what it sent.
 
     Args:
         sent: What clients were sent: its greatest values are those of any honest beginning.
@@ -216,20 +220,21 @@ def judge_updates(
     passed: list[int] = []
     waiting: deque[ClientUpdate] = deque()
 
-    def find_problem(client: int) -> str:
+    def farthest(client: int) -> tuple[float, str]:
+        """Return the greatest ratio of a client's values to the others', and of which it is."""
+        found = (0.0, "")
         for kind, value in measured[client].items():
             before = greatest_sent.get(kind, beside)
             middle = median_low(greatest[kind] for greatest in measured.values())
-            allowed = REACH * max(1.0, before, middle)
-            if kind not in CHANGES:
-                allowed = min(GREATEST_VALUE, allowed)
-            if value > allowed:
-                return (
-                    f"no honest training can have sent {kind} of up to {value:.3g}: what clients "
-                    f"were sent has up to {before:.3g}, and the middle one of the clients sends up "
-                    f"to {middle:.3g} (allowed: {REACH:g} times as much)"
+            too_great = kind not in CHANGES and value > GREATEST_VALUE
+            ratio = math.inf if too_great else value / max(1.0, before, middle)
+            if ratio > found[0]:
+                text = (
+                    f"{kind} of up to {value:.3g}: what clients were sent has up to {before:.3g}, "
+                    f"and the middle one of the clients sends up to {middle:.3g}"
                 )
-        return ""
+                found = (ratio, text)
+        return found
 
     for update in chain(updates, [None]):
         if update is not None:
@@ -238,15 +243,26 @@ def judge_updates(
         all_have_come = update is None
         del update  # nobody holds it here while the next is waited for
         while waiting and (all_have_come or len(measured) >= JUDGED_TOGETHER):
-            if problem := find_problem(waiting[0].partition_id):
-                refuse(waiting.popleft().partition_id, problem)
+            client = waiting[0].partition_id
+            ratio, what = farthest(client)
+            if ratio > REACH:
+                waiting.popleft()
+                refuse(client, NOT_HONEST.format(what))
             else:
-                passed.append(waiting[0].partition_id)
+                passed.append(client)
                 yield waiting.popleft()
-    if wrong := {client: problem for client in passed if (problem := find_problem(client))}:
+    judged = {client: farthest(client) for client in passed}
+    if wrong := {client: what for client, (ratio, what) in judged.items() if ratio > REACH}:
         raise RunError(
-            "; ".join(f"the update of client {client}: {why}" for client, why in wrong.items())
+            "; ".join(
+                f"the update of client {client}: {NOT_HONEST.format(what)}"
+                for client, what in wrong.items()
+            )
         )
+    if not judged:
+        return None
+    client = max(judged, key=lambda each: judged[each][0])
+    return client, judged[client][1]
 
 
 def implausible_pool(pooled: Posterior, sent: Posterior) -> str | None:

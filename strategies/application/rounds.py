@@ -153,9 +153,12 @@ class FederationRun(RunSupport):
         if bad := max(
             finished.metrics.get(f"{of}{NOT_FINITE}", 0.0) for of in ("", monitoring.VALIDATION)
         ):
+            who = f"; farthest from the others, {finished.farthest}" if finished.farthest else ""
             raise RunError(
                 f"round {number}: {bad:g} of the pool's logits are not finite, as a client may "
-                "have sent too large values; nothing of this round is kept"
+                f"have sent too large values{who}; nothing of this round is kept. A resumed run "
+                "meets that client again; begin one without its node, or with "
+                "defence='winsorization'"
             )
         metrics = {**finished.metrics, **(self.privacy.epsilons() if self.privacy else {})}
         hidden = hidden_numbers(self.configuration)

@@ -13,7 +13,7 @@ from small_federation import make_app, make_grid
 import bfl.keras
 from bfl.configuration import resolve
 from bfl.data.datasets import Dataset
-from bfl.errors import ConfigurationError, DataError
+from bfl.errors import ConfigurationError, DataError, RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoint
 from bfl.federation.wire import TrainTask, reply_content
@@ -92,6 +92,33 @@ def test_a_run_holds_its_clients_to_the_networks_minima(tmp_path: Path, tensorfl
     )
     [entry] = folder.rounds()
     assert (entry["refused"], entry["clients"]) == (1, 2)
+
+
+@pytest.mark.slow
+def test_who_sends_ever_larger_values_is_named_and_a_defence_helps(
+    tmp_path: Path, tensorflow: Any
+) -> None:
+    """A client grows within what is plausible, until the pool's logits overflow."""
+
+    def reply(task: TrainTask, received: Posterior) -> RecordDict:
+        factor = np.float32(90 if task.partition_id == 2 else 1.01)
+        grown = Posterior(received.mean * factor, received.variance, received.point)
+        assert task.examples is not None
+        return reply_content(grown, {"num-examples": len(task.examples)})
+
+    values = {"model": "mlp", "rounds": 12, "mc-samples": 1, "test-examples": 20, "clients": 4}
+    values |= {"train-examples": 200, "output-dir": str(tmp_path), "evaluate-mc-samples": 1}
+    values |= {"strategy": "nwa", "weighting": "equal"}
+    said = r"farthest from the others, client 2 sent .* begin one without its node, or with def"
+    for resume in (False, True):
+        with pytest.raises(RunError, match=said):
+            run_federation(
+                make_grid(make_app(reply)), resolve({**values, "name": "run", "resume": resume})
+            )
+    assert RunFolder(tmp_path / "run").rounds()
+    defended = {**values, "name": "defended", "defence": "winsorization"}
+    folder = run_federation(make_grid(make_app(reply)), resolve(defended))
+    assert [entry["refused"] for entry in folder.rounds()] == [0] * 12
 
 
 def test_states_that_nodes_have_no_place_for_are_refused() -> None:
