@@ -35,6 +35,7 @@ ARCHIVES: dict[str, tuple[dict[str, Any], str]] = {
     "huge label": ({"y_test": np.array([0, 2**63], np.uint64)}, "y_test"),
     "one class": ({"y_train": np.zeros(4, int)}, "y_train"),
     "stray label": ({"y_train": np.array([0, 99_999, 1, 0])}, "y_train[1] is the label 99999"),
+    "from 1": ({"y_train": np.array([1, 2, 3, 1])}, "labels count from 0"),
     "too few names": ({"class_names": np.array(["a", "b"])}, "y_train"),
     "names twice": ({"class_names": np.array(["a", "b", " a"])}, "class_names"),
     "numbers as names": ({"class_names": np.arange(3)}, "class_names"),
@@ -71,7 +72,8 @@ TABLES: dict[str, tuple[dict[str, Any], Reading, str]] = {
     "missing number": ({"age": [*range(38), np.nan, 1.0]}, TARGET, "row 39 "),
     "missing text": ({"stage": ["i"] * 4 + [None] + ["ii"] * 35}, TARGET, "row 5 "),
     "missing class": ({"outcome": ["well"] * 9 + [None] + ["ill"] * 30}, TARGET, "row 10 "),
-    "infinite": ({"age": [np.inf, *range(39)]}, TARGET, "row 1 "),
+    "infinite": ({"age": [np.inf, *range(39)]}, TARGET, "finite values, or columns-left-out"),
+    "decimal commas": ({"stage": ["1,5", "2,5"] * 20}, TARGET, "'1,5'; allowed: a point"),
     "one class": ({"outcome": ["well"] * 40}, TARGET, "'well'"),
     "one number": ({"outcome": np.full(40, 3)}, TARGET, "'3'"),
     "no class": ({"outcome": np.linspace(0, 1, 40)}, TARGET, 'task="regression"'),
@@ -110,6 +112,7 @@ FILES: dict[str, tuple[str, str, str]] = {
     "no rows": ("rows.csv", "age,outcome\n", "no rows"),
     "latin": ("latin.csv", SOUND.replace("ill", "\u00fc"), "utf-8"),
     "a longer row": ("longer.csv", SOUND.replace("1,ill", "1,ill,2", 1), "cannot be read"),
+    "a column twice": ("twice.csv", SOUND.replace("age", "age,age", 1), "'age' stands in it twice"),
     "one row": ("row.csv", "age,outcome\n1,ill\n", "test-share"),
 }
 
@@ -138,7 +141,10 @@ def emptied(root: Path, *names: str) -> None:
 FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no classes": (lambda root: (emptied(root, "ant", "bee"), write(root / "1.png")), "CLASS"),
     "one class": (lambda root: emptied(root, "bee"), "train_labels"),
-    "damaged": (lambda root: write(root / "bee/1.png", b"\x89PNG"), "bee/1.png"),
+    "damaged": (
+        lambda root: [write(root / f"bee/{n}.png", b"\x89PNG") for n in range(11)],
+        "11 of 13 images cannot be read: ",
+    ),
     "no image": (lambda root: write(root / "wasp/1.dcm", b"dicom"), "wasp"),
     "deeper": (lambda root: write(root / "wasp/site/1.png"), "wasp/site/1.png"),
     "beside": (lambda root: write(root / "1.png"), "1.png"),

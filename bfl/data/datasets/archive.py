@@ -100,6 +100,11 @@ def whole_labels(name: str, labels: Array) -> Labels:
 def numbered_classes(name: str, labels: Labels) -> tuple[str, ...]:
     """Return names of classes that have numbers alone, by training labels; most have examples."""
     highest, present = int(labels.max()), np.unique(labels).size
+    if (lowest := int(labels.min())) > 0:
+        raise DataError(
+            f"{name} begins at the label {lowest}; labels count from 0 (numpy.unique with "
+            f"return_inverse makes such), or an array {NAMES} names all classes"
+        )
     if highest + 1 > 2 * present:
         raise DataError(
             f"{name}[{labels.argmax()}] is the label {highest}, which makes {highest + 1} classes, "

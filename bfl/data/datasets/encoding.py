@@ -149,7 +149,9 @@ def check_complete(
         return
     column = counts.index[0]
     row = int(wrong[column].to_numpy().argmax())
-    allowed = "" if fixed else '; of an input columns-left-out, or missing="mean" or "indicator"'
+    allowed = "" if fixed or target in counts else ", or columns-left-out"
+    if allowed and not filled and rows.isna().to_numpy().any():
+        allowed += ', or for missing values missing="mean" or "indicator"'
     shown = few([f"'{name}' {count}" for name, count in counts.items()], SHOWN)
     value = "no value" if rows[column].isna().iloc[row] else rows[column].iloc[row]
     raise DataError(
@@ -282,6 +284,8 @@ def finish(
         filling = MEAN if missing == INDICATOR and known == rows else missing
         if column.categories:
             kinds = column.categories
+            if all(re.fullmatch(r"[+-]?[0-9]+,[0-9]+", kind) for kind in kinds):
+                raise DataError(f"{named} holds '{kinds[0]}'; allowed: a point in numbers")
             if len(kinds) > MOST_CATEGORIES or len(kinds) == rows > FEW_ROWS:
                 raise DataError(
                     f"{named} has {len(kinds)} categories in {rows} rows, such as "

@@ -23,7 +23,7 @@ SUFFIXES = (
     *(".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff"),
     *(".webp", ".ppm", ".pgm", ".pbm", ".jp2"),
 )
-SHOWN = 3  # files in a warning
+SHOWN, MOST = 3, 10  # files in a warning, and damaged ones in a refusal
 
 
 def pictures_among(paths: Iterator[Path]) -> tuple[list[Path], list[Path]]:
@@ -34,8 +34,21 @@ def pictures_among(paths: Iterator[Path]) -> tuple[list[Path], list[Path]]:
 
 
 def read_pictures(paths: Sequence[Path], reading: Reading) -> Images:
-    """Return the images in files (N, H, W, C); a DataError names the first that is damaged."""
-    return reading.stack((str(path), _open_picture(path)) for path in paths)
+    """Return the images in files (N, H, W, C); a DataError names all that are damaged."""
+    problems: list[str] = []
+
+    def sound() -> Iterator[tuple[str, Images]]:
+        for path in paths:
+            try:
+                yield str(path), _open_picture(path)
+            except DataError as error:
+                problems.append(str(error))
+        if problems:
+            raise DataError(
+                f"{len(problems)} of {len(paths)} images cannot be read: {few(problems, MOST)}"
+            )
+
+    return reading.stack(sound())
 
 
 def _open_picture(path: Path) -> Images:

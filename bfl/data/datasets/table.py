@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -100,6 +100,7 @@ class Table(PathSource):
         else:
             encoding = Encoding.of(inputs.iloc[train], where, reading.missing)
             unseen = encoding.unseen(inputs.iloc[test_rows])
+            unseen += _among_numbers(inputs if reading.regression else whole)
             here = f"means and categories of its own {train.size} training rows"
         true, scale = answers.true, known.target
         if true is not None and not scale:
@@ -124,6 +125,21 @@ class Table(PathSource):
             test_targets=None if true is None else true[test_rows],
             said=tuple(f"{where}: {line}" for line in unseen),
         )
+
+
+def _among_numbers(rows: DataFrame) -> Iterator[str]:
+    """Yield a line of each column that few texts among numbers make categories."""
+    import pandas
+
+    for name, values in rows.items():
+        numbers = pandas.to_numeric(values, errors="coerce").notna()
+        if not is_numeric(values) and not numbers.all() and numbers.mean() > 0.5:
+            row = int(numbers.to_numpy().argmin())
+            yield (
+                f"column '{name}' becomes categories: {numbers.sum()} of {len(values)} rows hold "
+                f"numbers, and row {row + 1} (from 1, without the header) holds "
+                f"'{printable(str(values.iloc[row]))}'"
+            )
 
 
 def _parts(path: Path) -> list[Path]:
@@ -184,6 +200,9 @@ def read_table(path: Path, texts: Collection[str] = ()) -> DataFrame:
 def _read_csv(path: Path, texts: Collection[str]) -> DataFrame:
     import pandas
 
+    header = pandas.read_csv(path, header=None, nrows=1, dtype=str).iloc[0].dropna()
+    if header.duplicated().any():  # pandas would number them
+        raise ValueError(f"column '{header[header.duplicated()].iloc[0]}' stands in it twice")
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)
         options = {"index_col": False, "keep_default_na": False, "na_values": [""]}
