@@ -58,6 +58,8 @@ ARRAYS: dict[str, dict[str, Any]] = {
         "density-means": np.zeros((1, 2)),
         "density-factors": np.ones((1, 2, 2)),
         "familiarity-counts": np.ones(4000),
+        "familiarity-threshold": np.array(0.01),
+        "familiarity-mixing": np.array(True),
         "temperature": np.array(1.0),
         "conformal-threshold": np.array(0.5),
         "conformal-thresholds": np.full(2, 0.5),
@@ -136,6 +138,13 @@ def test_mutations_are_read_or_refused(tmp_path: Path, kind: str) -> None:
             else:
                 right += 1
     assert right == MUTATIONS
+
+
+@pytest.mark.parametrize("name", ["head-rotation", "longest-features"])
+def test_closings_of_older_bfls_are_refused(tmp_path: Path, name: str) -> None:
+    write(tmp_path, "closing", packed({**ARRAYS["closing"], name: np.array(1.0)}))
+    with pytest.raises(BflError, match=f"with {name}; make the run again"):
+        read_closing(tmp_path)
 
 
 def flag(content: bytes, local: int, central: int, value: int) -> bytes:

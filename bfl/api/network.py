@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bfl.closing import Closed
 from bfl.engine.processes import cpus_of_this_process
 from bfl.errors import ConfigurationError, DataError
@@ -24,6 +26,7 @@ from bfl.posteriors import Manifest, Posterior
 if TYPE_CHECKING:
     from bfl.data.images import Images
     from bfl.evaluation.prediction.monte_carlo import Predictor
+    from bfl.evaluation.prediction.predictions import FloatArray
     from bfl.evaluation.prediction.predictions import Predictions as Statistics
 
 FINAL = ("evaluation", "final")
@@ -92,6 +95,14 @@ class TrainedNetwork:
             if closed is None:
                 return drawn()
             return closed.predict_images(predictor, self.posterior, images, otherwise=drawn)
+
+    def features(self, images: Images) -> FloatArray:
+        """Return what the last layer takes (N, D), with weights at the posterior's mean."""
+        with predicting_alone():
+            _start(self.description)
+            predictor = _predictor(json.dumps(self.description.to_dict()))
+            self._check(predictor.manifest)
+            return predictor.features_at_mean(self.posterior, images).astype(np.float64)
 
     def keras_model(self) -> Any:
         """Return a plain Keras model; see ``Result.keras_model``."""

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from bfl.api.predictions import Predictions, checked_images
 from bfl.closing import Closed
 from bfl.closing.closed import UNLIKE
-from bfl.closing.feature_density import UNFAMILIAR
 from bfl.data.images import Images
 from bfl.errors import ConfigurationError, DataError, unknown_name
+from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.evaluation.prediction.predictions import Predictions as Statistics
 from bfl.evaluation.regression import Mixtures
 from bfl.evaluation.uncertainty import measure_all
@@ -147,8 +147,8 @@ class Result:
     ) -> tuple[tuple[str, ...], ...]:
         """Return what is unusual about each row or image."""
         encoding, unlike = self._network.encoding, np.zeros(predicted.examples, bool)
-        if predicted.familiarity is not None:
-            unlike = predicted.familiarity < UNFAMILIAR
+        if predicted.familiarity is not None and self._closed:
+            unlike = predicted.familiarity < self._closed.threshold
         found = encoding.row_warnings(given) if encoding else [()] * predicted.examples
         return tuple(
             (*own, UNLIKE) if strange else own for own, strange in zip(found, unlike, strict=True)
@@ -200,6 +200,10 @@ class Result:
             dataset = data_in_memory(network, settings, self._inputs(data), data, labels)
         asked = {"foreign": foreign, "corruptions": corruptions, "data_dir": where}
         return evaluated(network, predict, settings, dataset, **asked)
+
+    def features(self, images: npt.ArrayLike | DataFrame) -> FloatArray:
+        """Return the last layer's input (N, D) for images, with weights at the posterior's mean."""
+        return self._trained.features(self._inputs(images))
 
     def keras_model(self) -> Any:
         """Return the network as a plain ``tf_keras`` model, its weights at the posterior's mean.

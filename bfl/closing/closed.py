@@ -12,7 +12,7 @@ import numpy.typing as npt
 from bfl.archives import ArrayFile
 from bfl.closing import base, conformal, feature_density, heads
 from bfl.closing.base import HEAD, Array, Known
-from bfl.closing.feature_density import FACTORS, FAMILIARITY, MEANS, SHARES, UNFAMILIAR
+from bfl.closing.feature_density import FACTORS, FAMILIARITY, MEANS, MIXES, SHARES, UNFAMILIAR
 from bfl.closing.heads import AFTER, BEFORE, HELD_BACK, NUMBERS, TEMPERATURE, VALUES, VECTORS
 from bfl.cpus import one_thread
 from bfl.evaluation.prediction import Predictions, PredictionStatistics
@@ -28,9 +28,9 @@ UNFAMILIAR_SHARE, CONFIDENCE = "unfamiliar-share", "mean-confidence"  # of test 
 OF_CLOSING = (base.ROUNDS_MADE, BEFORE, AFTER, UNFAMILIAR_SHARE)
 """The metrics that a closing adds to a run's, besides those of foreign data."""
 
-SCALARS = {base.FROM_HEAD, TEMPERATURE, INTERVAL}
+SCALARS = {base.FROM_HEAD, UNFAMILIAR, MIXES, TEMPERATURE, INTERVAL}
 SCALARS |= {BEFORE, AFTER, HELD_BACK, NUMBERS, conformal.THRESHOLD}
-ABOVE_ZERO = (SHARES, TEMPERATURE, VALUES, INTERVAL)
+ABOVE_ZERO = (SHARES, TEMPERATURE, VALUES, UNFAMILIAR, INTERVAL)
 TOGETHER = (
     (HEAD, base.FROM_HEAD),
     (VECTORS, VALUES),
@@ -38,6 +38,7 @@ TOGETHER = (
     (conformal.THRESHOLD, conformal.THRESHOLDS),
 )
 """Arrays that are all there or none of them."""
+OUTDATED = ("head-rotation", "longest-features")  # of another head, and under privacy's noise
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ class Closed:
             DataError: An array cannot be read.
             ValueError: The arrays do not go together.
         """
-        if "head-rotation" in arrays:
-            raise ValueError("an older bfl has made it; bfl close makes it again")
+        for name in (name for name in OUTDATED if name in arrays):
+            raise ValueError(f"an older bfl has made it, with {name}; make the run again")
         shapes = _expected_shapes(arrays)
         wanted = {name for name in shapes if name in arrays}
         for pair in feature_density.stages_in(arrays, MEANS, FACTORS):
@@ -82,7 +83,16 @@ class Closed:
     @property
     def moves_predictions(self) -> bool:
         """True if its mean predictions are others than those of the network by itself."""
-        return self.from_head or FAMILIARITY in self.known
+        return self.from_head or (FAMILIARITY in self.known and self._mixes)
+
+    @property
+    def _mixes(self) -> bool:
+        return bool(self.known.get(MIXES, True))
+
+    @property
+    def threshold(self) -> float:
+        """The familiarity below which an example is unlike the training data."""
+        return float(self.known.get(UNFAMILIAR, 0.01))
 
     @property
     def summary(self) -> str:
@@ -147,11 +157,12 @@ class Closed:
                 half = None if interval is None else float(interval)
                 return replace(predictions, familiarity=familiar, interval_deviations=half)
             held = conformal.sets(self.known, self._bounded(features))
-        if familiar is not None:
-            weights = np.minimum(familiar / feature_density.MIXED_BELOW, 1.0)
+        if familiar is not None and self._mixes:
+            weights = np.minimum(familiar / min(self.threshold, feature_density.MIXED_BELOW), 1.0)
             predictions = mix_with_uniform(predictions, weights)
+        if familiar is not None:
             # A set of what is unlike the calibration examples would promise nothing.
-            strange = familiar < UNFAMILIAR
+            strange = familiar < self.threshold
             held = {name: members | strange[:, None] for name, members in held.items()}
         return replace(predictions, scores=scores, sets=held, familiarity=familiar)
 

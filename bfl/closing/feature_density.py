@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from bfl.closing import base
 from bfl.closing.base import (
@@ -27,7 +28,7 @@ SHARES, MEANS, FACTORS = "density-shares", "density-means", "density-factors"
 """By K classes: n_c/n (K,), means (K, F), and factors (K, F, F) of the covariances' inverses."""
 
 FAMILIARITY = "familiarity-counts"  # the histogram of held-back examples' scores
-UNFAMILIAR = 0.01  # the familiarity below which an example is unlike the training data
+UNFAMILIAR, MIXES = "familiarity-threshold", "familiarity-mixing"
 MIXED_BELOW = 0.002
 """Mixing below this familiarity costs at most ∫ −log(a/0.002) da = 0.002 nats on average."""
 SHRINKAGE = 1e-3  # κ: how much of the mean variance covariances get
@@ -54,10 +55,10 @@ class FeatureDensity(Closing):
 
     In a second message clients send a histogram of u over the examples that they have held back.
     The familiarity a(x) of an example is the share of these whose density is lower; beyond the five
-    strangest it falls as their excesses do. An example below 0.01 is unlike the training data.
-    Below 0.002 its probabilities p become w p + (1 − w)/C with w = a/0.002, and what they gain in
-    uncertainty is epistemic. Of examples that are like the training data this costs at most 0.002
-    nats on average.
+    strangest it falls as their excesses do. An example below ``familiarity-threshold`` is unlike
+    the training data. Below 0.002 its probabilities p become w p + (1 − w)/C with w = a/0.002
+    (``familiarity-mixing``), and what they gain in uncertainty is epistemic. Of examples that are
+    like the training data this costs at most 0.002 nats on average.
 
     Reference: Mukhoti et al. (2023), "Deep deterministic uncertainty"; Friedman (1989),
     "Regularized discriminant analysis", for the shrinkage.
@@ -68,10 +69,14 @@ class FeatureDensity(Closing):
     density_features: Literal["last", "stages"] = "stages"
     """what the density of features sees: what the last layer takes, or also what the convolutions
     take that widen the network, if any do"""
+    familiarity_threshold: float = Field(0.01, gt=0.0, lt=1.0)
+    """the familiarity below which an example is unlike the training data"""
+    familiarity_mixing: bool = True
+    """whether probabilities go to the uniform where the familiarity is below 0.002"""
 
     def measurements(self) -> Sequence[Measurement]:
         """Return that of moments, and that of held-back examples' scores."""
-        return _MomentsByClass(self.density_features == "stages"), _ScoresOfHeldBack()
+        return _MomentsByClass(self.density_features == "stages"), _ScoresOfHeldBack(self)
 
 
 @dataclass(frozen=True)
@@ -153,9 +158,11 @@ def _whitening(covariance: Array) -> Array:
     return np.asarray(vectors / np.sqrt(np.maximum(values, floor))[..., None, :])
 
 
+@dataclass(frozen=True)
 class _ScoresOfHeldBack(Histogram):
     """The histogram of the scores of held-back examples."""
 
+    settings: FeatureDensity
     inputs: ClassVar[tuple[str, ...]] = (SHARES, MEANS, FACTORS)
     bins: ClassVar[int] = len(EDGES) - 1
 
@@ -168,7 +175,9 @@ class _ScoresOfHeldBack(Histogram):
     def fold(self, known: Known, sums: Sums) -> Known:
         if SHARES not in known or sums["counts"].sum() < 0.5:
             return known
-        return {**known, FAMILIARITY: sums["counts"]}
+        threshold, mixes = self.settings.familiarity_threshold, self.settings.familiarity_mixing
+        decided = {UNFAMILIAR: np.array(threshold), MIXES: np.array(mixes)}
+        return {**known, FAMILIARITY: sums["counts"], **decided}
 
 
 def density(known: Known, features: Sequence[Array]) -> Array:

@@ -9,7 +9,6 @@ from typing import Any
 
 from bfl.closing import Closed, closed
 from bfl.closing.base import Known
-from bfl.closing.feature_density import UNFAMILIAR
 from bfl.data.datasets.foreign import corruption_names
 from bfl.errors import DataError, NotFiniteError
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE, EvaluatedEnsemble
@@ -235,7 +234,7 @@ def _familiarities(
         if prefix:
             numbers[f"{prefix}{closed.CONFIDENCE}"] = float(shown.confidence.mean())
         if shown.familiarity is not None:
-            share = float((shown.familiarity < UNFAMILIAR).mean())
+            share = float((shown.familiarity < closing.threshold).mean())
             numbers[f"{prefix}{closed.UNFAMILIAR_SHARE}"] = share
             unlike.append(f"{name} {share:.1%}")
     if unlike:

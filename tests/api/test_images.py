@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import bfl
 from bfl.api.predictions import checked_images
+from bfl.data.datasets import load_dataset
 from bfl.data.datasets.archive import read_archive
 from bfl.errors import DataError
 
@@ -71,3 +73,12 @@ REFUSED: dict[str, tuple[Any, tuple[int, int, int], str]] = {
 def test_wrong_images_are_refused(images: Any, shape: tuple[int, int, int], word: str) -> None:
     with pytest.raises(DataError, match=word):
         checked_images(images, shape)
+
+
+def test_the_last_layer_turns_features_into_what_the_network_predicts(result: bfl.Result) -> None:
+    images, model = load_dataset("digits").test_images[:60], result.keras_model()
+    head = [layer for layer in model.layers if layer.weights][-1].layers[-1]
+    kernel, bias = (weights.numpy() for weights in head.weights)
+    likely = np.exp(result.features(images) @ kernel + bias)
+    shares = likely / likely.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(shares, model.predict(images, verbose=0), rtol=1e-4, atol=1e-6)

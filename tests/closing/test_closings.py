@@ -26,7 +26,7 @@ from bfl.closing.base import (
     with_one,
 )
 from bfl.closing.conformal import Conformal
-from bfl.closing.feature_density import FAMILIARITY, FeatureDensity, density
+from bfl.closing.feature_density import MIXES, UNFAMILIAR, FeatureDensity, density
 from bfl.closing.heads import (
     AFTER,
     BEFORE,
@@ -414,8 +414,8 @@ def test_density_is_that_of_the_classes_gaussians(widths: tuple[int, ...]) -> No
 
 
 def unmixed(known: Known) -> Known:
-    """Return what is known, but for the familiarities by which probabilities are mixed."""
-    return {name: array for name, array in known.items() if name != FAMILIARITY}
+    """Return what is known where no probabilities are mixed."""
+    return {**known, MIXES: np.array(False)}
 
 
 @pytest.mark.parametrize("count", [149, 20])
@@ -444,8 +444,12 @@ def test_familiarity_is_uniform_on_exchangeable_examples(count: int) -> None:
 
 def test_what_is_unlike_the_training_data_goes_to_the_uniform() -> None:
     kept, shown = examples(7, 300), examples(8, 400).features[:, :-1]
-    known = close((FeatureDensity(),), start(3.0), [examples(6)], [kept])
-    mixed, plain = (Closed(arrays).predict(shown) for arrays in (known, unmixed(known)))
+    known, off = (
+        close((FeatureDensity(familiarity_mixing=m),), start(3.0), [examples(6)], [kept])
+        for m in (True, False)
+    )
+    mixed, plain = Closed(known).predict(shown), Closed(off).predict(shown)
+    np.testing.assert_array_equal(mixed.familiarity, plain.familiarity)
     likely = np.minimum(mixed.familiarity / 0.002, 1.0)[:, None]
     expected = likely * plain.mean_probability + (1.0 - likely) / CLASSES
     np.testing.assert_allclose(mixed.mean_probability, expected, atol=1e-12)
@@ -454,7 +458,11 @@ def test_what_is_unlike_the_training_data_goes_to_the_uniform() -> None:
     far = Closed(known).predict(20.0 + 0.0 * shown)
     np.testing.assert_allclose(far.mean_probability, 1 / CLASSES, atol=0.01)
     assert far.epistemic.min() > 0.6  # all of it: 1 − Σ 1/9
-    assert Closed(unmixed(known)).predict(20.0 + 0.0 * shown).mean_probability.max() > 0.9
+    assert Closed(off).predict(20.0 + 0.0 * shown).mean_probability.max() > 0.9
+    # Closings of before have no settings with them: theirs were the defaults.
+    bare = Closed({name: array for name, array in known.items() if name not in (MIXES, UNFAMILIAR)})
+    np.testing.assert_array_equal(bare.predict(shown).mean_probability, mixed.mean_probability)
+    assert (bare.threshold, Closed({**known, UNFAMILIAR: np.array(0.2)}).threshold) == (0.01, 0.2)
 
 
 def test_conformal_sets_cover_what_they_promise() -> None:

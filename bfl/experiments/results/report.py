@@ -318,7 +318,7 @@ def _what_to_beware(run: _Run) -> str:
         found.append(f"few training examples: {few(scarce, 3)}")
     familiarity = run.classes[0].familiarity if run.classes else None
     if familiarity is not None:
-        foreign = int((familiarity < UNFAMILIAR).sum())
+        foreign = int((familiarity < float(run.config.get(UNFAMILIAR, 0.01))).sum())
         if foreign:
             what = "test examples are unlike the training data"
             found.append(f"{foreign} of {run.tested:,} {what}")
