@@ -121,7 +121,10 @@ def _load(word: str, node_folder: str | None) -> Plugin:
         else:
             spec: Any = importlib.util.spec_from_file_location(plugin.module, plugin.place)
             sys.modules[plugin.module] = importlib.util.module_from_spec(spec)
+            before = _parts_from_outside()
             spec.loader.exec_module(sys.modules[plugin.module])
+            if _parts_from_outside() == before:
+                raise ConfigurationError("it registers no part, as @pooling_rules.register would")
     except Exception as error:
         _unload(plugin)
         raise ConfigurationError(
@@ -130,6 +133,11 @@ def _load(word: str, node_folder: str | None) -> Plugin:
         ) from error
     _loaded[plugin.module] = plugin
     return plugin
+
+
+def _parts_from_outside() -> int:
+    every = ((registry, part) for registry in Registry.known for part in registry.classes())
+    return sum(not part.__module__.startswith(registry.package) for registry, part in every)
 
 
 def _file(word: str, node_folder: str | None) -> Path:

@@ -154,6 +154,8 @@ def test_what_is_missing_or_other_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mein.py").touch()
     with pytest.raises(ConfigurationError, match=r"no file .*mine\.py; did you mean .*mein\.py"):
         resolve({"plugins": str(path)})
+    with pytest.raises(ConfigurationError, match=r"mein\.py .*it registers no part"):
+        resolve({"plugins": str(tmp_path / "mein.py")})
     with pytest.raises(ConfigurationError, match=r"no_such_parts.*allowed"):
         resolve({"plugins": "no_such_parts"})
     path.write_text(RULE.format(name="mine"), encoding="utf-8")
@@ -194,6 +196,11 @@ def test_a_part_that_declares_what_is_no_property_is_refused(
     with pytest.raises(ConfigurationError, match=r"pooling 'needy'.* did you mean 'plain-steps'"):
         resolve({"plugins": "mine.py", "pooling": "needy"})
     resolve({"plugins": "mine.py", "pooling": "linear-pool"})
+    Path("mine.py").write_text(
+        RULE.format(name="needy") + "    rounds: int = 2\n", encoding="utf-8"
+    )
+    with pytest.raises(ConfigurationError, match=r"Mine \('needy'\) has a setting 'rounds', a key"):
+        resolve({"plugins": "mine.py"})
 
 
 def test_files_are_where_the_node_says(tmp_path: Path) -> None:

@@ -17,7 +17,12 @@ from bfl.commands.terminal import (
     path_argument,
 )
 from bfl.configuration import resolve
-from bfl.configuration.sources import flatten, read_run_config, read_toml, with_own_plugins
+from bfl.configuration.sources import (
+    read_run_config,
+    read_toml,
+    with_own_plugins,
+    without_sections,
+)
 from bfl.engine.flower import OWN_SERVER, FlowerApp, Values
 from bfl.engine.run import EngineRun
 from bfl.errors import ConfigurationError, unknown_name
@@ -184,7 +189,7 @@ def resumed(folder: str, overrides: Values, *, renamed: bool = False) -> Values:
         )
     path = RunFolder.at(given_path(folder, "--resume")).path.resolve()
     file = path / "config.toml"
-    saved = with_own_plugins(flatten(read_toml(file)), named_plugins(overrides), file)
+    saved = with_own_plugins(without_sections(read_toml(file)), named_plugins(overrides), file)
     where: Values = {"output-dir": str(path.parent), "name": path.name, "resume": True}
     return {**saved, **overrides, **where}
 
@@ -220,6 +225,8 @@ def close_run(given: argparse.Namespace) -> None:
             f'command that made it, with closing="{given.closing}" and resume=true, while its '
             "clients are there"
         )
+    plugins = given.plugins or named_plugins(read_run_config(given.run_config))
+    configuration = with_own_plugins(configuration, plugins, given.folder / "config.toml")
     if not resolve(configuration).held_back_share:
         print(
             f"warning: clients of {given.folder} have trained on all their examples, those too by "

@@ -12,13 +12,14 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from bfl.closing import closings
-from bfl.configuration.component_slots import SLOTS, ComponentSlot
+from bfl.configuration.component_slots import REGISTRIES, SLOTS, ComponentSlot
 from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
 from bfl.configuration.settings import NO_STRATEGY, NamedStrategy
 from bfl.data.datasets.foreign import corruption_names
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.federation.outgoing import is_private, length_problem, order_problem
 from bfl.federation.parts import TwoSidedPart
+from bfl.registry import kebab
 
 if TYPE_CHECKING:
     from bfl.configuration.configuration import Configuration
@@ -108,8 +109,13 @@ def _choices(
 def _conflicts(choices: Sequence[Choice]) -> Iterator[str]:
     """Yield what choices need or exclude of each other; of a key without a choice nothing is known.
 
-    A name of a user-defined part that is no property is refused alone.
+    A name of a user-defined part that is no property is refused alone, or that of a key.
     """
+    every_run = {kebab(name) for name in Keys.model_fields} | {kind.key for kind in SLOTS}
+    for component in (each for registry in REGISTRIES for each in registry.classes()):
+        for key in sorted(every_run.intersection(component.setting_keys())):
+            problem = f"has a setting '{key}', a key of every run; give it another name"
+            raise ConfigurationError(f"{component.__name__} ('{component.name}') {problem}")
     for choice in choices:
         for name in sorted((choice.has | choice.requires | choice.excludes) - PROPERTIES.keys()):
             problem = unknown_name("property", name, PROPERTIES)

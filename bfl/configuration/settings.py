@@ -215,6 +215,8 @@ def refused_values(error: pydantic.ValidationError) -> list[str]:
     """Return one line per refused value: key, value, and what is allowed."""
     lines = []
     for row in error.errors():
+        if row["type"] == "default_factory_not_called":
+            continue  # what it would be made of is refused itself
         # A default that is refused has the attribute's name.
         key = ".".join(kebab(str(part)) for part in row["loc"]) or "configuration"
         kind, context = row["type"], row.get("ctx", {})

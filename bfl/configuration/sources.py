@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from bfl.configuration.configuration import resolve
-from bfl.configuration.settings import Value, parse_pairs
+from bfl.configuration.settings import Value, default_values, parse_pairs
 from bfl.errors import ConfigurationError, nearest
 from bfl.files import given_path, read_regular
-from bfl.plugins import named_plugins, refuse_unnamed
-from bfl.texts import from_json, from_toml
+from bfl.plugins import load_plugins, named_plugins, refuse_unnamed
+from bfl.texts import few, from_json, from_toml
 
 RUN = "run.json"
 """File beside a run's ``config.toml``, which has all values: what of them somebody has given."""
@@ -86,7 +86,7 @@ def read_config_file(path: Path, *, plugins: str = "") -> dict[str, Value]:
     values = flatten(tables)
     real, beside = path.resolve(), (RUN, "rounds.jsonl", "posterior.npz", "run-key")
     if real.name == "config.toml" and any((real.parent / name).exists() for name in beside):
-        values = with_own_plugins(values, plugins, path)
+        values = with_own_plugins(without_sections(tables), plugins, path)
     if path.name == "config.toml" and (path.parent / RUN).is_file():
         values = {key: value for key, value in values.items() if key not in ("name", "resume")}
         try:
@@ -104,12 +104,24 @@ def with_own_plugins(values: Mapping[str, Any], plugins: str, path: Path) -> dic
     """Return the configuration of a run's folder with the plugins that the user names, if any.
 
     Raises:
-        ConfigurationError: It names plugins, and the user none.
+        ConfigurationError: It names plugins, and the user none; or an earlier bfl has made it.
     """
     if not plugins:
         refuse_unnamed(named_plugins(values), str(path))
+    load_plugins(plugins)
+    if gone := sorted(values.keys() - default_values().keys()):
+        raise ConfigurationError(
+            f"{path.parent} was made by an earlier bfl: it can be read, and not gone on with; keys "
+            f"that there are no more: {few(gone)}"
+        )
     own = {"plugins": plugins} if plugins else {}
     return {key: value for key, value in values.items() if key != "plugins"} | own
+
+
+def without_sections(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a run's own file, which an earlier bfl has put into sections."""
+    sections = (v if isinstance(v, Mapping) else {key: v} for key, v in tables.items())
+    return {key: value for section in sections for key, value in section.items()}
 
 
 def run_values(complete: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

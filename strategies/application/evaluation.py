@@ -10,6 +10,7 @@ from bfl.data.datasets import Dataset
 from bfl.engine.processes import cpus_of_this_process
 from bfl.errors import ConfigurationError, NotFiniteError
 from bfl.evaluation.evaluated_ensemble import EvaluatedEnsemble, evaluate_ensemble
+from bfl.evaluation.uncertainty import check_measures
 from bfl.experiments.results import run_folder as files
 from bfl.experiments.run.network import NetworkDescription
 from strategies.run_support import NOT_FINITE
@@ -25,6 +26,8 @@ def build_network(
     """Return the network that the server evaluates with, in TensorFlow with the run's threads."""
     from bfl.experiments.run.evaluator import EvaluationNetwork
 
+    if configuration.keys.task == "classification":
+        check_measures(dataset.num_classes, configuration.values)
     start_tensorflow(configuration, client_threads)
     return EvaluationNetwork.of(configuration, dataset)
 

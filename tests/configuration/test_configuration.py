@@ -171,6 +171,10 @@ def test_a_runs_own_configuration_is_taken_without_its_name(tmp_path: Path) -> N
     values = {"rounds": 4, "name": "first", "resume": True}
     RunFolder.create(tmp_path, folder.name, values, {})
     assert read_run_config([str(folder / "config.toml")]) == {"rounds": 4}
+    earlier = 'rounds = 4\n[data]\ntarget = "y"\ncrop = 2\n'
+    (folder / "config.toml").write_text(earlier, encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"0\.5 was made by an earlier bfl.*more: crop$"):
+        read_run_config([str(folder / "config.toml")])
     # A file that no run has left is taken as it is.
     (tmp_path / "config.toml").write_text('name = "mine"', encoding="utf-8")
     assert read_run_config([str(tmp_path / "config.toml")]) == {"name": "mine"}

@@ -22,7 +22,7 @@ from bfl.deployment import private_files as names
 from bfl.deployment import setup
 from bfl.deployment.authority import AUTHORITY_DAYS, SERVER_DAYS, load_certificate
 from bfl.deployment.client import check_client, run_client
-from bfl.deployment.client_list import ClientList
+from bfl.deployment.client_list import Client, ClientList
 from bfl.deployment.private_files import FederationFolder, private_folder
 from bfl.deployment.server import check_server, serve_federation
 from bfl.deployment.settings import Identity, ServerSettings
@@ -172,6 +172,12 @@ def test_a_revoked_client_is_gone_and_another_takes_its_place(
     added = setup.add_client(federation.path, "newcomer")
     assert added.partition_id == 1
     assert added.public_key != key
+    clients = listed(federation)
+    revoked = clients.model_copy(update={"revoked": (key,)})
+    revoked.write(federation.server / "clients.toml")
+    assert listed(federation) == revoked
+    with pytest.raises(ConfigurationError, match="client again: its public-key is revoked"):
+        revoked.with_client(Client(name="again", partition_id=3, public_key=key))
     check_client(federation.client("newcomer"), NOW)
 
 

@@ -8,6 +8,7 @@
 
 from bfl.evaluation.uncertainty.base import (
     Uncertainty,
+    check_measures,
     mean_uncertainties,
     measure_all,
     uncertainties,
@@ -17,6 +18,7 @@ from bfl.evaluation.uncertainty.retention import RetentionCurve, retention_curve
 __all__ = [
     "RetentionCurve",
     "Uncertainty",
+    "check_measures",
     "mean_uncertainties",
     "measure_all",
     "retention_curve",

@@ -8,10 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bfl.evaluation.metrics.base import exact_mean
+from bfl.errors import ConfigurationError
+from bfl.evaluation.metrics.base import Metric, exact_mean, metrics
 from bfl.evaluation.prediction.predictions import (
     FloatArray,
     Predictions,
+    PredictionStatistics,
     normalized_entropy,
 )
 from bfl.evaluation.regression import Mixtures
@@ -33,6 +35,9 @@ class Uncertainty(Component):
         """Return uncertainties (N,), at least 0, higher where the prediction is less certain."""
 
 
+TRIED = 32
+"""Predictions that measures are tried on."""
+
 uncertainties: Registry[Uncertainty] = Registry("uncertainty", "bfl.evaluation.uncertainty")
 
 
@@ -47,6 +52,26 @@ def measure_all(
         for name in uncertainties.names()
     }
     return {**registered, **predictions.scores}
+
+
+def check_measures(classes: int, settings: Mapping[str, Any] | None = None) -> None:
+    """Try every metric and uncertainty on a few made-up predictions, before clients train."""
+    labels = np.arange(TRIED) % classes
+    drawn = np.random.default_rng(0).dirichlet(np.ones(classes), (2, TRIED))
+    predictions = PredictionStatistics.of(drawn).result()
+    for registry in (metrics, uncertainties):
+        for part in registry.classes():
+            try:
+                made = registry.create(part.name, settings)
+                if isinstance(made, Metric):
+                    float(made.compute(predictions, labels))
+                elif np.shape(made.measure(predictions)) != (TRIED,):
+                    raise ValueError(f"expected numbers ({TRIED},)")
+            except Exception as error:
+                raise ConfigurationError(
+                    f"{registry.kind} '{part.name}' of {part.__module__} fails on {TRIED} "
+                    f"predictions of {classes} classes: {error!r}"
+                ) from error
 
 
 def mean_uncertainties(

@@ -5,8 +5,10 @@ import pytest
 from scipy.special import softmax
 from scipy.stats import entropy as scipy_entropy
 
+from bfl.errors import ConfigurationError
+from bfl.evaluation.metrics import metrics
 from bfl.evaluation.prediction import PredictionStatistics
-from bfl.evaluation.uncertainty import uncertainties
+from bfl.evaluation.uncertainty import check_measures, uncertainties
 
 SAMPLES = softmax(np.random.default_rng(0).normal(size=(8, 40, 5)) * 3.0, axis=2)
 # The ends of the scale: certain and right at one, uniform, and certain samples that contradict.
@@ -108,3 +110,20 @@ def test_mutual_information_of_nearly_identical_samples_is_not_negative():
 @pytest.mark.parametrize("count", [1, 3, 10, 16])
 def test_model_uncertainty_of_identical_samples_is_exactly_zero(name, count):
     assert (measure(name, [SAMPLES[0]] * count) == 0.0).all()
+
+
+@pytest.mark.parametrize("registry", [metrics, uncertainties], ids=lambda registry: registry.kind)
+def test_a_measure_that_raises_is_refused_by_name(registry):
+    class Broken(registry.get(registry.names()[0])):
+        def compute(self, *_):
+            raise KeyError("no such thing")
+
+        measure = compute
+
+    check_measures(3)
+    registry.register("broken")(Broken)
+    try:
+        with pytest.raises(ConfigurationError, match=r"'broken' of .*no such thing"):
+            check_measures(3)
+    finally:
+        registry.withdraw(lambda component: component is Broken)

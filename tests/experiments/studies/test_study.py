@@ -83,7 +83,7 @@ CLAIM = '[[claims]]\nmetric = "accuracy"\nbetter = { rule = "WS" }\nworse = { ru
 # What stands in the study, what in its place ("": behind it), and what the refusal names.
 REFUSED = [
     (STUDY, "title = ", "small.toml"),
-    (STUDY, "[base]\nrounds = 1", "title is missing"),
+    (STUDY, "[base]\nrounds = 1", "title is missing$"),
     ("[axes]", "[axis]", "axis"),
     ("decimals", "decimal", r"columns\.0\.decimal.*no key"),
     ("seed = [0, 1]", "seed = []\nalpha = [{}]", "label"),
