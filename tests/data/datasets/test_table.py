@@ -328,4 +328,8 @@ def test_categories_of_test_rows_alone_are_named(tmp_path: Path) -> None:
         frame.to_csv(tmp_path / f"{part}.csv", index=False)
     dataset = load_dataset(f"table:{tmp_path}")
     assert [line for line in said_of(dataset) if "'n'" in line]
+    frame.assign(x=["n-k", *[3, 7, 9] * 13]).to_csv(tmp_path / "test.csv", index=False)
+    (said,) = [line for line in said_of(load_dataset(f"table:{tmp_path}")) if "becomes" in line]
+    assert "column 'x' becomes categories: 79 of 80 rows" in said
+    assert "row 41 (from 1, without the header) holds 'n-k'" in said
     assert (dataset.test_images[::2, 0, :2, 0] == 127.5).all()
