@@ -17,12 +17,7 @@ from bfl.commands.terminal import (
     path_argument,
 )
 from bfl.configuration import resolve
-from bfl.configuration.sources import (
-    read_run_config,
-    read_toml,
-    with_own_plugins,
-    without_sections,
-)
+from bfl.configuration.sources import read_run_config, with_own_plugins
 from bfl.engine.flower import OWN_SERVER, FlowerApp, Values
 from bfl.engine.run import EngineRun
 from bfl.errors import ConfigurationError, unknown_name
@@ -187,9 +182,9 @@ def resumed(folder: str, overrides: Values, *, renamed: bool = False) -> Values:
             f"--resume {folder} goes on in that folder; allowed: no --name with it (to repeat the "
             f"run under another name: --run-config {Path(folder) / 'config.toml'} --name NAME)"
         )
-    path = RunFolder.at(given_path(folder, "--resume")).path.resolve()
-    file = path / "config.toml"
-    saved = with_own_plugins(without_sections(read_toml(file)), named_plugins(overrides), file)
+    run = RunFolder.at(given_path(folder, "--resume"))
+    path = run.path.resolve()
+    saved = with_own_plugins(run.config(), named_plugins(overrides), path / "config.toml")
     where: Values = {"output-dir": str(path.parent), "name": path.name, "resume": True}
     return {**saved, **overrides, **where}
 

@@ -143,7 +143,7 @@ FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "one class": (lambda root: emptied(root, "bee"), "train_labels"),
     "damaged": (
         lambda root: [write(root / f"bee/{n}.png", b"\x89PNG") for n in range(11)],
-        "11 of 13 images cannot be read: ",
+        "11 of 13 images: ",
     ),
     "no image": (lambda root: write(root / "wasp/1.dcm", b"dicom"), "wasp"),
     "deeper": (lambda root: write(root / "wasp/site/1.png"), "wasp/site/1.png"),

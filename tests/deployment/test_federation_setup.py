@@ -172,8 +172,7 @@ def test_a_revoked_client_is_gone_and_another_takes_its_place(
     added = setup.add_client(federation.path, "newcomer")
     assert added.partition_id == 1
     assert added.public_key != key
-    clients = listed(federation)
-    revoked = clients.model_copy(update={"revoked": (key,)})
+    revoked = listed(federation).model_copy(update={"revoked": (key,)})
     revoked.write(federation.server / "clients.toml")
     assert listed(federation) == revoked
     with pytest.raises(ConfigurationError, match="client again: its public-key is revoked"):

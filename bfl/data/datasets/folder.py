@@ -23,7 +23,7 @@ SUFFIXES = (
     *(".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff"),
     *(".webp", ".ppm", ".pgm", ".pbm", ".jp2"),
 )
-SHOWN, MOST = 3, 10  # files in a warning, and damaged ones in a refusal
+SHOWN = 3  # files in a warning
 
 
 def pictures_among(paths: Iterator[Path]) -> tuple[list[Path], list[Path]]:
@@ -44,9 +44,7 @@ def read_pictures(paths: Sequence[Path], reading: Reading) -> Images:
             except DataError as error:
                 problems.append(str(error))
         if problems:
-            raise DataError(
-                f"{len(problems)} of {len(paths)} images cannot be read: {few(problems, MOST)}"
-            )
+            raise DataError(f"{len(problems)} of {len(paths)} images: {few(problems)}")
 
     return reading.stack(sound())
 
