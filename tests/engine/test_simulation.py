@@ -85,4 +85,4 @@ def test_the_run_folder_is_complete(default_run: RunFolder) -> None:
     partition = default_run.read_json("run.json:partition")
     assert sum(partition["num_examples"]) == 1437
     drawn = {path.stem for path in (default_run.path / "figures").iterdir()}
-    assert drawn == set(FIGURES) - {"foreign-images", "predicted-numbers"}
+    assert drawn == set(FIGURES) - {"foreign-images", "member-confidences", "predicted-numbers"}

@@ -22,6 +22,13 @@ VALIDATION = "validation-"  # prefix of the names of metrics on the server's own
 LEAST_SHARE, MOST_AT_FLOOR = 1e-2, 0.5
 ERROR_AUROC, CHANCE_DEVIATION = "epistemic-error-auroc", "chance-deviation"
 CLOSING = f"bayesian-head+{DENSITY}"
+CLOSABLE = {
+    "task": "classification",
+    "example-privacy": "none",
+    "shared": "all",
+    "pretrain-examples": 0,
+}
+"""Keys of a run that may have this closing, if nothing that goes out has noise."""
 
 
 def collapse(numbers: Mapping[str, Any], samples: int) -> str | None:
@@ -89,8 +96,9 @@ class CollapseWatch:
         config = self.folder.config()
         remedy = f'the score {DENSITY} does, which closing="{CLOSING}" adds'
         if not self.folder.nodes_have_data:
-            remedy += f', and "bfl close FOLDER --closing {CLOSING}" to a run that is over'
-        if config.get("task", "classification") != "classification":  # a number has no such score
+            remedy += f', and "bfl close {self.folder.path} --closing {CLOSING}" once it is over'
+        refused = any(config.get(key, word) != word for key, word in CLOSABLE.items())
+        if refused or "noise" in config.get("outgoing", ""):
             remedy = 'rules such as strategy="nwa" keep it longer'
         elif DENSITY in config.get("closing", ""):
             remedy = f"the score {DENSITY} of its closing round does"

@@ -45,7 +45,12 @@ GLOSSARY = Path(bfl.__file__).with_name("commands") / "glossary.md"
 
 SECTIONS = {
     "Calibration": ["reliability-diagram", "confusion-matrix", "predicted-numbers"],
-    "Uncertainty": ["retention-curves", "uncertainty-of-errors"],
+    "Uncertainty": [
+        "retention-curves",
+        "uncertainty-of-errors",
+        "familiarity",
+        "member-confidences",
+    ],
     "Foreign images and shift": ["foreign-images"],
     "Clients": ["partition", "client-curves"],
     "Learning": ["learning-curve", "posterior-spread"],

@@ -49,6 +49,8 @@ GIVEN = "given-by-study.toml"  # the file of a run's folder with the keys that t
 COMMIT, CHANGED, NOT_FOUND = "git-commit", "git-changed", "git-not-found"
 """Columns of a run's origin: its commit, uncommitted changes, a commit that no history contains."""
 
+LOST = ("failures", "refused")  # counts in a round's record of sampled clients that were not pooled
+
 VERSIONS = ("bfl", *PACKAGES, "processor", "vector-instructions", COMMIT)
 ORIGIN = (*VERSIONS, CHANGED, NOT_FOUND, STARTED, ENDED)
 TEXTS = (
@@ -89,6 +91,7 @@ def read_run(folder: RunFolder) -> tuple[dict[str, Any], pd.DataFrame]:
             if any(name in registered_metrics.names() for name in names):
                 kept = [name for name in numbers_of_rounds() if name in entry]
                 points += [(int(entry["round"]), name, float(entry[name])) for name in kept]
+        lost = {name: sum(int(entry.get(name) or 0) for entry in rounds) for name in LOST}
     with folder.decoding(run_folder.METRICS):
         finished = folder.read_json(run_folder.METRICS, {})
         numbers = {name: float(value) for name, value in finished.items()}
@@ -113,6 +116,7 @@ def read_run(folder: RunFolder) -> tuple[dict[str, Any], pd.DataFrame]:
     row = {
         "diverged": " ".join(name for name, value in numbers.items() if math.isnan(value)),
         IMAGES: images,
+        **lost,
         "seconds": round(math.fsum(float(entry.get("seconds", 0.0)) for entry in rounds), 3),
         "partition-sha256": partition_digest(partition)[:16] if partition else "",
         "train-sha256": str(data.get("train", ""))[:16],

@@ -14,6 +14,7 @@ from bfl.experiments.studies.results import (
     CHANGED,
     FAILED,
     IMAGES,
+    LOST,
     NOT_FOUND,
     OpenedStudy,
     StudyResults,
@@ -66,7 +67,7 @@ def mean_and_spread(values: Sequence[float], spread: str) -> tuple[float | None,
     mean = math.fsum(values) / len(values)
     if len(values) == 1 or not math.isfinite(mean):
         return mean, None
-    deviation = float(np.std(values, ddof=1))
+    deviation = float(np.std(values, ddof=1)) if len({*values}) > 1 else 0.0
     return mean, deviation / math.sqrt(len(values)) if spread == "standard-error" else deviation
 
 
@@ -133,6 +134,15 @@ def _notes(table: StudyTable) -> Iterator[str]:
         yield "nan: a run has diverged."
     if lines[[f"{c.metric}_by_images" for c in study.columns]].any(axis=None):
         yield "In parentheses: the standard error by the test images (binomial), of one run."
+    lost = []
+    for name, counts in results.frame.filter(LOST).fillna(0).iterrows():
+        if found := [f"{count:.0f} {kind}" for kind, count in counts.items() if count]:
+            lost.append(f"{name} ({', '.join(found)})")
+    if lost:
+        yield (
+            "Rounds have gone on without clients that failed or were refused, counted over all "
+            f"rounds: {few(lost, 3)}."
+        )
     yield from notes_of_origin([results])
 
 
@@ -179,13 +189,16 @@ def as_text(table: StudyTable) -> pd.DataFrame:
 def number_as_text(
     value: float | None, decimals: int, spread: float | None = None, sign: str = ""
 ) -> str:
-    """Return a number, with its spread if known, with some decimals."""
+    """Return a number, with its spread if known, with some decimals; not all zeros if small."""
     if value is None or (sign and math.isnan(value)):
         return ABSENT
-    # With the column's decimals, a small value and its spread would be all zeros.
-    small = not sign and bool(value) and not float(f"{value:.{decimals}f}")
+
+    def zeros(n: float) -> bool:
+        """Tell if the decimals of a number that is not 0 are; a difference may be by rounding."""
+        return abs(n) > (1e-12 if sign else 0.0) and not float(f"{n:.{decimals}f}")
+
     return " ± ".join(
-        f"{n:.1e}" if small and n else f"{n:{sign}.{decimals}f}"
+        f"{n:{sign}.1e}" if n and (zeros(n) or zeros(value)) else f"{n:{sign}.{decimals}f}"
         for n in (value, spread)
         if n is not None
     )

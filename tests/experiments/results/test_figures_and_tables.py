@@ -47,6 +47,7 @@ CONFIG = {
     "calibration-bins": 10,
 }
 COUNTS = [[30, 0, 5, 1], [2, 60, 0, 90]]
+CONFIDENCES = {kind: {"right": [1.0] * 9 + [5.0], "wrong": [3.0] * 10} for kind in "ba"}
 
 
 def make_run(path, name, samples=4, config=CONFIG, rounds=12):
@@ -57,6 +58,7 @@ def make_run(path, name, samples=4, config=CONFIG, rounds=12):
     labels = [random.choice(4, p=row) for row in probability]
     folder = RunFolder.create(path, name, config, {})
     folder.write_json("run.json:partition", {"class_counts": COUNTS, "num_examples": [36, 152]})
+    folder.write_json("run.json:ensemble", {"confidences": CONFIDENCES})
     for number in range(1, rounds + 1):
         entry = {"round": number, "seconds": 0.5, "clients": 10}
         if number % 3 == 0:
@@ -149,6 +151,18 @@ def test_figures_name_the_run_and_their_axes_and_nothing_is_clipped(run, tmp_pat
     assert clipped(draw("retention-curves", short)) <= 0
 
 
+def test_confidences_of_members_and_familiarity_are_drawn_right_and_wrong(run):
+    drawn = draw("member-confidences", run)
+    assert [axes.get_title() for axes in drawn.axes] == ["a", "b"]
+    heights = [bar.get_height() for bar in drawn.axes[0].patches]
+    assert heights == [*CONFIDENCES["a"]["right"], *CONFIDENCES["a"]["wrong"]]
+    predictions, labels = run.predictions()
+    familiar = predictions.familiarity[predictions.predicted == labels]
+    line = draw("familiarity", run).axes[0].lines[1]
+    shares = [(familiar <= value).mean() for value in line.get_xdata()]
+    np.testing.assert_allclose(line.get_ydata(), shares)
+
+
 def test_coverage_of_intervals_of_numbers(tmp_path):
     left, right = draw("predicted-numbers", numbers_run(tmp_path)).axes
     line = {each.get_label(): each for each in right.lines}["test examples"]
@@ -233,6 +247,7 @@ def test_figures_of_clients_name_sites_and_classes(folder):
     ("figure", "section", "content"),
     [
         ("retention-curves", "retention", {"fraction": [0.5, 1.0], "curves": {}}),
+        ("member-confidences", "ensemble", {"confidences": {"samples": {"right": [1.0]}}}),
         ("partition", "partition", {"class_counts": [1, 2], "num_examples": [1, 2]}),
     ],
 )

@@ -185,6 +185,12 @@ def test_a_run_is_warned_once_also_when_it_is_resumed(tmp_path):
     assert len(said) == len(folder.warnings()) == 1
     assert said[0].startswith("warning, round 2: ")
     assert folder.warnings()[0].startswith("round 2: ")
+    assert f'"bfl close {folder.path} --closing bayesian-head+feature-density"' in said[0]
+    for key, word in (("outgoing", "clip+noise"), ("example-privacy", "dp-sgd")):
+        private = RunFolder.create(tmp_path, word, {key: word}, {})
+        CollapseWatch(private, said.append).look(collapsed, 5, "round 1")
+        assert "density" not in said[-1]
+        assert 'strategy="nwa"' in said[-1]
 
 
 def test_what_tells_errors_no_better_than_chance_is_of_no_use() -> None:

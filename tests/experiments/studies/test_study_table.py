@@ -23,6 +23,7 @@ from bfl.experiments.studies.table import (
     StudyTable,
     markdown,
     mean_and_spread,
+    number_as_text,
     study_table,
 )
 
@@ -114,6 +115,9 @@ def of_one_column(folder: Path, numbers: list[float], metric: str, images: int =
     ("numbers", "shown"),
     [
         ([8e-9, 7e-9, 6e-9], "7.0e-09 ± 1.0e-09"),
+        ([7e-9, 7e-9], "7.0e-09 ± 0.000"),
+        ([0.1, 0.1, 0.1], "0.100 ± 0.000"),
+        ([0.5, 0.5004], "0.500 ± 2.8e-04"),
         ([0.5, 0.7, 0.6], "0.600 ± 0.100"),
         ([-0.3, -0.35], "-0.325 ± 0.035"),
         ([math.inf, 1.0], "inf"),
@@ -136,14 +140,21 @@ def test_a_share_has_the_binomial_deviation_of_one_run(tmp_path: Path) -> None:
     assert found[f"{metric}_by_images"][0] is None
 
 
+def test_differences_are_shown_as_large_as_they_are() -> None:
+    found = [number_as_text(n, 3, sign="+") for n in (0.0004, -0.0004, 0.5, 0.0, 1e-16)]
+    assert found == ["+4.0e-04", "-4.0e-04", "+0.500", "+0.000", "+0.000"]
+
+
 @pytest.mark.parametrize("known", ["git-not-found", "git-changed"])
-def test_runs_that_cannot_be_made_again_are_noted(known: str, tmp_path: Path) -> None:
+def test_what_has_to_be_known_of_runs_is_noted(known: str, tmp_path: Path) -> None:
     def finish(place: StudyFolder, run: Run) -> None:
         first = run.name == "flipout-ws_iid_seed-0"
-        finish_run(place, run, accuracy=0.5).write_json(ENVIRONMENT, {known: True} if first else {})
+        made = finish_run(place, run, [{"failures": 2}] if first else [], accuracy=0.5)
+        made.write_json(ENVIRONMENT, {known: True} if first else {})
 
     notes = made_study(tmp_path, finish, COLUMNS).notes
     assert "1 of 8 runs cannot be made again" in notes[-1]
+    assert notes[-2].endswith("over all rounds: flipout-ws_iid_seed-0 (2 failures).")
 
 
 # Numbers of rounds -------------------------------------------------------------------------------

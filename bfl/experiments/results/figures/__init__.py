@@ -23,6 +23,8 @@ FIGURES: dict[str, Drawing] = {
     "predicted-numbers": predictions.predicted_numbers,
     "retention-curves": predictions.retention_curves,
     "uncertainty-of-errors": predictions.uncertainty_of_errors,
+    "familiarity": predictions.familiarity,
+    "member-confidences": predictions.member_confidences,
     "foreign-images": predictions.foreign_images,
     "partition": rounds.partition_by_class,
     "client-curves": rounds.client_curves,

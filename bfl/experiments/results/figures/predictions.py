@@ -216,6 +216,66 @@ def uncertainty_of_errors(folder: RunFolder) -> tuple[MatplotlibFigure, str] | N
     return drawing, "Uncertainty of right and of wrong predictions of test examples"
 
 
+def familiarity(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
+    """Cumulative share of the test examples by familiarity, of right and of wrong predictions.
+
+    Familiarity is the share of held-back examples that are stranger. Test examples like those have
+    the diagonal; a line above it has more strange examples.
+
+    Reference:
+        Vovk et al. (2005), "Algorithmic learning in a random world" (ranks among held-back
+        examples).
+    """
+    if not folder.holds(run_folder.PREDICTED_CLASSES):
+        return None
+    predictions, labels = folder.predictions()
+    if predictions.familiarity is None:
+        return None
+    drawing = style.new_figure(5.6, 3.6)
+    axes = drawing.subplots()
+    axes.plot([0, 1], [0, 1], label="as held back", **DIAGONAL)
+    right = predictions.predicted == labels
+    for index, (chosen, what) in enumerate(((right, "right"), (~right, "wrong"))):
+        values = np.sort(predictions.familiarity[chosen])
+        shares = np.arange(1, values.size + 1) / max(values.size, 1)
+        look = {**style.look_of(index), "label": f"{what} ({values.size})"}
+        axes.step(values, shares, where="post", **look)
+    axes.set(xlabel="familiarity (%)", ylabel="test examples at most as familiar (%)")
+    style.percent_axis(axes.xaxis, axes.yaxis)
+    axes.legend()
+    return drawing, "Familiarity of test examples"
+
+
+def member_confidences(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
+    """Histograms of members' confidences in right and in wrong predictions of test examples.
+
+    The clients' models have a panel and the samples another one, with means over the members. For
+    reliable models, wrong predictions lie on the left.
+
+    Reference:
+        Chen and Chao (2021), FedBE, Figs. 1 (c) and 9.
+    """
+    found = folder.read_json(run_folder.ENSEMBLE, {}).get("confidences", {})
+    if not found:
+        return None
+    drawing = style.new_figure(1.0 + 2.8 * len(found), 3.2)
+    panels = drawing.subplots(1, len(found), sharex=True, sharey=True, squeeze=False)[0]
+    for axes, (kind, counts) in zip(panels, sorted(found.items()), strict=True):
+        for place, (what, color) in enumerate(RIGHT_OR_WRONG):
+            with folder.decoding(run_folder.ENSEMBLE):
+                heights = np.array(counts[what], float)
+            edges = np.linspace(0.0, 1.0, heights.size + 1)
+            width = np.diff(edges) / 2
+            left = edges[:-1] + place * width
+            axes.bar(left, heights, width, align="edge", color=color, label=what)
+        axes.set_title(kind)
+        axes.set(xlim=(0.0, 1.0), xlabel="confidence (%)", ylabel="test examples of a model")
+        style.percent_axis(axes.xaxis)
+    handles, names = panels[0].get_legend_handles_labels()
+    drawing.legend(handles, names, loc="outside lower center", ncols=2)
+    return drawing, "Confidences of an ensemble's members"
+
+
 def predicted_numbers(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
     """Predicted against true numbers with intervals, and the share of targets within intervals.
 
