@@ -413,11 +413,6 @@ def test_density_is_that_of_the_classes_gaussians(widths: tuple[int, ...]) -> No
     np.testing.assert_allclose(found, density(known, parts), atol=1e-3)
 
 
-def unmixed(known: Known) -> Known:
-    """Return what is known where no probabilities are mixed."""
-    return {**known, MIXES: np.array(False)}
-
-
 @pytest.mark.parametrize("count", [149, 20])
 def test_familiarity_is_uniform_on_exchangeable_examples(count: int) -> None:
     """Pooled over 200 draws of held-back and shown examples, by Kolmogorov and Smirnov.
@@ -430,7 +425,8 @@ def test_familiarity_is_uniform_on_exchangeable_examples(count: int) -> None:
         trained, kept, shown = split(whole, 150, count)
         known = close(chain, start(), [trained], [kept])
         mixed, plain = (
-            Closed(arrays).predict(shown.features[:, :-1]) for arrays in (known, unmixed(known))
+            Closed({**known, MIXES: np.array(mixes)}).predict(shown.features[:, :-1])
+            for mixes in (True, False)
         )
         change = plain.log_mean_probability - mixed.log_mean_probability
         cost.append(change[np.arange(len(shown.labels)), shown.labels].mean())
