@@ -42,6 +42,13 @@ MACHINE_KEYS = sorted((FREE_TO_CHANGE - set(GIVEN_BY_THE_RUNNER)) | {"data-dir"}
 COMMAND = (sys.executable, "-c", "from bfl.commands.entry import bfl; raise SystemExit(bfl())")
 """The command ``bfl``, in this Python."""
 
+SHOWN = {
+    "accuracy": "accuracy",
+    "root-mean-squared-error": "RMSE",
+    "negative-log-likelihood": "NLL",
+}
+"""The metrics of a finished run that are printed, with their labels."""
+
 PATIENCE = 20.0  # seconds that an interrupted run has to save what it has
 
 
@@ -93,7 +100,8 @@ def make_study(
     try:
         for run in left:
             number = f"{opened.runs.index(run) + 1}/{len(opened.runs)}"
-            console.print(f"{number} {run.name}: {states[run.name]}", markup=False)
+            state = states[run.name].replace("missing", "begins").replace("begun,", "resumes after")
+            console.print(f"{number} {run.name}: {state}", markup=False)
             started, own = time.monotonic(), folder.run(run.name)
             if is_written_to(own.path):
                 ended = "another process is working on it"
@@ -104,7 +112,10 @@ def make_study(
                 failed[run.name] = why
             else:
                 made += 1
-                ended = f"done ({timedelta(seconds=round(time.monotonic() - started))})"
+                metrics = own.metrics()
+                shown = [f"{SHOWN[name]} {metrics[name]:.4f}" for name in SHOWN if name in metrics]
+                seconds = timedelta(seconds=round(time.monotonic() - started))
+                ended = f"{'  '.join(shown) or 'done'}  ({seconds})"
             console.print(f"{number} {run.name}: {ended}", markup=False)
     except KeyboardInterrupt as interrupt:
         interrupt.add_note("the same command continues from here")

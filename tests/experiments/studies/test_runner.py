@@ -90,7 +90,7 @@ def test_each_run_is_made_once_in_a_process_of_its_own(fake: Fake, capsys: Any) 
     names = [run.name for run in fake.opened().runs]
     assert fake.asked == names[:4]
     told = capsys.readouterr().out
-    assert f"1/4 {FIRST}: done" in told
+    assert f"1/4 {FIRST}: accuracy 0.5000" in told
     assert "this is" not in told, "it is in the run's log"
     folder = fake.opened().folder
     assert f"this is {FIRST}" in (folder.runs / FIRST / "log.txt").read_text("utf-8")
@@ -148,7 +148,7 @@ def test_a_run_that_has_begun_goes_on(fake: Fake, capsys: Any) -> None:
     fake.acts(FIRST, "")
     capsys.readouterr()
     fake.make(only=["ws_iid_seed-0"])
-    assert "begun, round 2 of 4" in capsys.readouterr().out
+    assert "resumes after round 2 of 4" in capsys.readouterr().out
     assert [entry["round"] for entry in fake.opened().folder.run(FIRST).rounds()] == [1, 2, 3, 4]
 
 
