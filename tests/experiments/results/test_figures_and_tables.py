@@ -342,7 +342,7 @@ def test_class_names_of_any_script_and_length_are_drawn_and_told_apart(folder: R
     for names in ODD_NAMES:
         folder.write_json("run.json:network", {"class-names": names})
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph .* missing from font")
+            warnings.simplefilter("error")
             assert clipped(draw("confusion-matrix", folder)) <= 0
         for longest in (10, 24):
             shown = short_names(names, longest)

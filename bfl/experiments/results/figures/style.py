@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import PurePath
@@ -63,7 +64,8 @@ def styled() -> Iterator[None]:
     """Draw in the figures' style, independent of the user's Matplotlib settings."""
     import matplotlib.style
 
-    with matplotlib.style.context(["default", _STYLE]):
+    with matplotlib.style.context(["default", _STYLE]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # of letters that become boxes
         yield
 
 
