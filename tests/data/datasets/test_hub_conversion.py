@@ -161,7 +161,7 @@ def refused_splits() -> dict[str, tuple[dict[str, Any], str]]:
         ),
         "hidden labels": ({"train": train, "test": mnist_split(one, [-1])}, "from -1 to -1"),
         "a missing label": ({"train": train, "test": mnist_split(one * 2, [0, None])}, "'label'"),
-        "words": (dict.fromkeys(["train", "test"], words), "'label'"),
+        "words": (dict.fromkeys(["train", "test"], words), "ClassLabel"),
         "no image": ({"train": train, "test": mnist_split([*one, None], [0, 1])}, "image 1: "),
         "torn": ({"train": train, "test": damaged(40)}, "split test, image 1: cannot be read"),
         "several sizes": (
