@@ -172,7 +172,7 @@ def _of_splits(splits: Any, repository: str, name: str, reading: Reading) -> Dat
         # Of a test split whose labels are hidden, all are -1.
         if split == "train" or split == tests[-1] or any(label != -1 for label in labels):
             names = tuple(getattr(splits[split].features[columns[1]], "names", ()))
-            if isinstance(labels[0], str):
+            if any(isinstance(label, str) for label in labels):
                 raise DataError(
                     f"{where}: labels in column '{columns[1]}' are texts; allowed: a ClassLabel "
                     f"column (class_encode_column('{columns[1]}') of datasets makes one)"
