@@ -114,8 +114,13 @@ LONG = 60.0
 """Seconds after which nothing has changed for long: lines are then ten times as rare."""
 
 _step = _detail = ""
-_changed = _spoken = time.monotonic()
+_began = _changed = _spoken = time.monotonic()
 _shown = False
+
+
+def stamp() -> str:
+    """Return the seconds since the command began, as they stand before a line."""
+    return f"[{time.monotonic() - _began:6.1f} s]"
 
 
 def doing(step: str) -> None:
@@ -147,15 +152,15 @@ def shown(began: float | None = None) -> Iterator[None]:
     """Print lines inside while nobody else prints any; an outer block does it already.
 
     Args:
-        began: What their seconds count from, by the monotonic clock; None: now.
+        began: What all lines' seconds count from, by the monotonic clock; None: now.
     """
-    global _shown
+    global _shown, _began
     if _shown:
         yield
         return
     _shown, over = True, Event()
-    start = time.monotonic() if began is None else began
-    thread = Thread(target=_speak, args=[over, start], daemon=True)
+    _began = time.monotonic() if began is None else began
+    thread = Thread(target=_speak, args=[over], daemon=True)
     thread.start()
     try:
         yield
@@ -165,9 +170,9 @@ def shown(began: float | None = None) -> Iterator[None]:
         _shown = False
 
 
-def _speak(over: Event, start: float) -> None:
+def _speak(over: Event) -> None:
     while not over.wait(0.2):
         now, text = time.monotonic(), described()
         if text and now - _spoken >= SILENCE * (10 if now - _changed > LONG else 1):
-            print(f"[{now - start:6.1f} s] {text}", file=sys.stdout, flush=True)
+            print(stamp(), text, file=sys.stdout, flush=True)
             spoke()

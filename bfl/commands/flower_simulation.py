@@ -5,10 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from pathlib import Path
-
-import psutil
 
 from bfl.commands.terminal import (
     add_plugins_to,
@@ -121,8 +118,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def start(given: argparse.Namespace) -> None:
     """Make the run that the command's options describe, with advice should it end early."""
-    age = time.time() - psutil.Process().create_time()
-    run = EngineRun(began=time.monotonic() - age, verbose=given.verbose)
+    run = EngineRun(verbose=given.verbose)
     run.advise("nothing has been saved yet; the same command begins the run again")
     with run.in_progress():
         simulate(given, run)

@@ -122,14 +122,18 @@ class Configuration(PickedParts):
 
     @property
     def title(self) -> str:
-        """Title of the run for people: data, network, strategy and length."""
+        """Title of the run for people: data and partition, network, strategy and length."""
+        return f"{self.keys.dataset}, {self.partition.name} partition; {self.method}"
+
+    @property
+    def method(self) -> str:
+        """Network, strategy and length of the run."""
         keys, strategy, rule = self.keys, self.keys.strategy, self.pooling.name
         method = rule if strategy == rule else f"{strategy} ({rule})"
         epochs = counted(self.workload.expected_epochs(keys.local_epochs), "local epoch")
         return (
-            f"{keys.dataset}, {self.partition.name} partition; {self.words['model']}, "
-            f"{self.inference.name}; {method}, {self.weighting.name} weighting; "
-            f"{counted(keys.rounds, 'round')} of {epochs}"
+            f"{self.words['model']}, {self.inference.name}; {method}, {self.weighting.name} "
+            f"weighting; {counted(keys.rounds, 'round')} of {epochs}"
             f"{' on average' if self.workload.active else ''}"
         )
 

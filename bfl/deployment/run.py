@@ -18,7 +18,7 @@ import tomli_w
 
 from bfl.deployment.processes import Say
 from bfl.errors import RunError
-from bfl.printing import doing, spoke
+from bfl.printing import doing, spoke, stamp
 
 STARTED = re.compile(r"Successfully started run (\d+)")
 COMPLETED = "finished:completed"
@@ -30,6 +30,9 @@ CHATTER = re.compile(
     r"(\x1b\[\d+m)?(DEBUG|INFO|WARNING|ERROR) |Using SuperLink|Successfully (started|installed)"
 )
 """Lines of Flower's own."""
+
+CLOCK = re.compile(r"^\[ *[\d.]+ s\]")
+"""The seconds of the app's own process, in its lines."""
 
 FAILED = "ServerApp raised an exception"
 """In the line of Flower's behind which a traceback and nothing of the run's follows."""
@@ -118,7 +121,9 @@ def follow_run(
                     continue
                 if LAST not in line:  # its own lines say what it is doing
                     doing("")
-                print(line, end="", flush=True)
+                # By this command's clock, and with paths from where it was given.
+                told = CLOCK.sub(stamp(), line).replace(f"{Path.cwd()}/", "")
+                print(told, end="", flush=True)
                 spoke()
             over.set()
 

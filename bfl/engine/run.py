@@ -30,7 +30,6 @@ class EngineRun:
         console: Shows the rounds; by default that of standard output.
         advice: What the user can do when the run ends early; by default what the ServerApp says.
         on_round: Called with the number, the metrics and the posterior of each round that is over.
-        began: The start of its command, by the monotonic clock; None: that of the ServerApp.
         verbose: Whether its lines have all numbers.
 
     Attributes:
@@ -44,11 +43,9 @@ class EngineRun:
         advice: str = "",
         on_round: OnRound = lambda *_: None,
         *,
-        began: float | None = None,
         verbose: bool = False,
     ) -> None:
         self.console = console
-        self.began = began
         self.verbose = verbose
         self.on_round = on_round
         self.client_threads: int | None = None

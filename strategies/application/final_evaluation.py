@@ -81,7 +81,7 @@ def finish(run: FederationRun, posterior: Posterior, known: Known | None = None)
     if figures:
         progress.say(f"figures: {', '.join(path.name for path in figures)}")
     progress.say(f"posterior SHA-256 {posterior.digest()}")
-    progress.end(numbers, folder.path.resolve())
+    progress.end(numbers, folder.path)
 
 
 def _evaluate(

@@ -53,11 +53,10 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
         DataError: The data are not what they should be.
     """
     print_anywhere()
-    keys, engine = configuration.keys, run_of(grid)
-    verbose, began = engine.verbose, engine.began
-    with ProgressReport(keys.rounds, engine.console, began=began, verbose=verbose) as progress:
-        if engine.console or not hasattr(grid, "engine_run"):  # who simulates has said it
-            progress.say(configuration.title)
+    keys, engine, simulated = configuration.keys, run_of(grid), hasattr(grid, "engine_run")
+    with ProgressReport(keys.rounds, engine.console, verbose=engine.verbose) as progress:
+        if not simulated:  # who simulates has said it
+            progress.say(f"{keys.dataset}; {configuration.method}")
 
         doing("the data are read and the network is built")
         # The data set, and the network, which is built while the clients' processes start.
@@ -103,11 +102,14 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
         warnings = checks.warnings_of_data(configuration, divided.dataset)
         warnings += configuration.optimizer.warnings(steps)
         tested, nodes = divided.dataset, sum(n > 0 for n in federation.own_examples.values())
-        own_data = (
-            f"{nodes} clients train on data of their own; {tested.name} has "
-            f"{len(tested.test_labels)} examples to test on"
-        )
-        for text in filter(None, (own_data if nodes else "", *warnings)):
+        if nodes:
+            progress.say(
+                f"{nodes} clients train on data of their own; {tested.name} has "
+                f"{len(tested.test_labels)} examples to test on"
+            )
+        elif not simulated:
+            progress.say(f"{keys.clients} clients, {configuration.partition.name} partition")
+        for text in warnings:
             progress.say(text)
 
         # What evaluates, and what the first round begins with.

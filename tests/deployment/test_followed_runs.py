@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 import tomllib
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 from federation_folders import HOSTS, NOW
 from flower_processes import ROOT, wait_for
 
+from bfl import printing
 from bfl.commands.main import main
 from bfl.configuration.settings import parse_pairs
 from bfl.deployment import processes, run, setup
@@ -42,6 +45,7 @@ if [ "$1" = run ]; then
     cp "$2" given.toml
     [ -z "$FAKE_LATE" ] || { echo "Loading"; sleep "$FAKE_LATE"; }
     [ -z "$FAKE_RUN" ] || echo "Successfully started run $FAKE_RUN"
+    [ -z "$FAKE_RUN" ] || echo "[   0.2 s] results are in $FAKE_FOLDER/runs/first"
     [ -z "$FAKE_HANGS" ] || sleep 60
     exit "$FAKE_STREAM_STATUS"
 fi
@@ -124,7 +128,11 @@ def test_a_run_ends_as_the_superlink_says(
     flwr: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """Its lines have this command's clock, and paths that hold where it was given."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(printing, "_began", time.monotonic() - 1000.0)
     monkeypatch.setattr(run, "LOOK_INTERVAL", 0.01)
     monkeypatch.setattr(run, "PATIENCE", 1.0)
     (tmp_path / "answers").write_text("".join(f"{a}\n" for a in answers), encoding="utf-8")
@@ -137,6 +145,10 @@ def test_a_run_ends_as_the_superlink_says(
     times = len(questions.read_text().splitlines()) if questions.exists() else 0
     assert asked is None or times == asked
     assert len(said) == (asked == 5)
+    printed = capsys.readouterr().out
+    assert bool(re.fullmatch(r"\[100\d\.\d s\] results are in runs/first\n", printed)) == (
+        asked != 0
+    )
     if times:
         assert questions.read_text().splitlines()[0] == "ls c --run-id 42 --format json"
 

@@ -35,6 +35,7 @@ from bfl.texts import few
 
 CLIENTS = "clients-"  # prefix of the names of means over the clients
 ACCURACY = "accuracy"
+CENTRAL = "all data in one place"
 INTERVAL, DIFFERENCE, OF_DIFFERENCE = "interval", "difference", "difference-interval"
 
 CLIENTS_LEFT_OUT = "clients-left-out"
@@ -205,7 +206,7 @@ def baseline_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
 
     Numbers are texts in three digits, with their 95 % intervals.
     """
-    models = {"the federation": found["federation"], "all data in one place": found.get("central")}
+    models = {"the federation": found["federation"], CENTRAL: found.get("central")}
     models |= {f"{name} alone": own for name, own in found.get("local", {}).items()}
     rows = []
     for model, own in models.items():
@@ -220,28 +221,20 @@ def baseline_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def baseline_verdict(found: Mapping[str, Any]) -> str:
-    """Return a sentence on whether federating was worth it, by the intervals of ``run.json``."""
-    sign = -1.0 if ERROR in found["federation"] else 1.0
-    verdicts: dict[str, list[str]] = {"better": [], "worse": [], "open": []}
-
-    def judge(own: Mapping[str, Any]) -> str:
-        low, high = sorted(sign * end for end in own.get(OF_DIFFERENCE, (-1.0, 1.0)))
-        return "better" if low > 0 else "worse" if high < 0 else "open"
-
-    for name, own in found.get("local", {}).items():
-        verdicts[judge(own)].append(name)
-    examples = found["federation"].get("examples", "")
-    unknown = f"no difference that these {examples} test examples can show"
-    said = []
-    if verdicts["better"]:
-        said.append(f"federating was worth it for {few(verdicts['better'])}")
-    if verdicts["worse"]:
-        said.append(f"alone is better for {few(verdicts['worse'])}")
-    if verdicts["open"]:
-        said.append(f"for {few(verdicts['open'])} there is {unknown}")
-    if "central" in found:
-        of_central = {"better": "would be worse", "worse": "would be better"}
-        verdict = of_central.get(judge(found["central"]), f"would make {unknown}")
-        said.append(f"all data in one place {verdict}")
-    text = "; ".join(said)
+    """Return a sentence on whether federating was worth it, by the 95 % intervals of the gain."""
+    models = dict(found.get("local", {}))
+    models |= {CENTRAL: found["central"]} if "central" in found else {}
+    said: dict[str, list[str]] = {}
+    for name, own in models.items():
+        ends, shown = own.get(OF_DIFFERENCE), name
+        low, high = ends or (-math.inf, math.inf)
+        if low <= 0.0 <= high:
+            verdict = f"{found['federation'].get('examples', 'the')} test examples leave open:"
+            shown += f" (95 %: {' to '.join(map(three_digits, ends))})" if ends else " (not paired)"
+        elif (low > 0.0) == (ERROR not in own):
+            verdict = "worse:" if name == CENTRAL else "federating was worth it for"
+        else:
+            verdict = "better:" if name == CENTRAL else "alone is better for"
+        said.setdefault(verdict, []).append(shown)
+    text = "; ".join(f"{verdict} {few(names)}" for verdict, names in said.items())
     return f"{text[:1].upper()}{text[1:]}."

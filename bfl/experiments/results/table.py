@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from numbers import Integral, Real
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -151,12 +151,21 @@ _MATTER = {
     "expected-calibration-error": "ECE",
     "mean-epistemic": "epistemic",
 }
+_AT_THE_END = {
+    "interval-coverage": "coverage of 90 % intervals",
+    "continuous-ranked-probability-score": "CRPS",
+    "brier-score": "Brier",
+}
 _DETAILS = {
     recorded(TRAIN_LIKELIHOOD): "train NLL",
     recorded(TRAIN_DIVERGENCE_PER_EXAMPLE): "train KL/N",
 }
 _BOUNDS = {EPSILON: "ε", EXAMPLE_EPSILON: "ε of examples", "failures": "failures"}
-"""Numbers of a round's line, and of the end's, with their labels; details are for ``verbose``."""
+_UNLESS_ZERO = ("failures", "mean-epistemic")
+"""Numbers of a round's line, and of the end's, with their labels; details are for ``verbose``.
+
+A network of points has no epistemic part.
+"""
 
 
 class _ActivityColumn(ProgressColumn):
@@ -170,7 +179,6 @@ class ProgressReport:
     In a terminal there is a bar as well, with the remaining time and what is being done.
 
     Args:
-        began: The start of the run's command, by the monotonic clock; None: now.
         verbose: Whether lines have the terms of the training's loss as well.
     """
 
@@ -179,7 +187,6 @@ class ProgressReport:
         rounds: int,
         console: Console | None = None,
         *,
-        began: float | None = None,
         verbose: bool = False,
     ) -> None:
         self.rounds = rounds
@@ -198,11 +205,10 @@ class ProgressReport:
         )
         self._bar = self._progress.add_task("rounds", total=rounds)
         self._shown = ExitStack()
-        self._started = time.monotonic() if began is None else began
 
     def say(self, text: str) -> None:
         """Print a line, with the seconds since the start."""
-        self.console.print(f"[{time.monotonic() - self._started:6.1f} s] {text}", markup=False)
+        self.console.print(f"{printing.stamp()} {text}", markup=False)
         printing.spoke()
 
     def round(self, number: int, seconds: float, metrics: Mapping[str, Any]) -> None:
@@ -214,14 +220,15 @@ class ProgressReport:
 
     def end(self, metrics: Mapping[str, Any], folder: Path) -> None:
         """Print the numbers that matter of a run that is over, its folder, and the next command."""
-        if shown := _shown(metrics, _MATTER):
+        if shown := _shown(metrics, {**_MATTER, **_AT_THE_END}, most=4):
             self.say(f"final  {shown}")
-        self.say(f"results are in {folder}")
-        self.say(f"next: bfl report {folder} (a page to send), bfl show {folder} (all numbers)")
+        near = folder.relative_to(here) if folder.is_relative_to(here := Path.cwd()) else folder
+        self.say(f"results are in {near}")
+        self.say(f"next: bfl report {quote(str(near))} (a page to send; bfl show: all numbers)")
 
     def __enter__(self) -> ProgressReport:
         if not self.console.quiet:
-            self._shown.enter_context(printing.shown(self._started))
+            self._shown.enter_context(printing.shown())
         self._progress.start()
         return self
 
@@ -230,9 +237,10 @@ class ProgressReport:
         self._shown.close()
 
 
-def _shown(metrics: Mapping[str, Any], labels: Mapping[str, str]) -> str:
-    return "  ".join(
+def _shown(metrics: Mapping[str, Any], labels: Mapping[str, str], most: int | None = None) -> str:
+    found = [
         f"{name} {cell(metrics[key])}"
         for key, name in labels.items()
-        if metrics.get(key) is not None and (metrics[key] or key != "failures")
-    )
+        if metrics.get(key) is not None and (metrics[key] or key not in _UNLESS_ZERO)
+    ]
+    return "  ".join(found[:most])

@@ -101,9 +101,10 @@ def test_the_verdict_on_federating_follows_the_intervals() -> None:
         "central": own(-0.2, -0.1),
         "local": {"Bergen": own(0.1, 0.2), "Oslo": own(-0.2, -0.1), "Genf": own(-0.1, 0.2)},
     }
+    found["local"]["Chur"] = {"accuracy": 0.5}
     assert baseline_verdict(found) == (
-        "Federating was worth it for Bergen; alone is better for Oslo; for Genf there is no "
-        "difference that these 400 test examples can show; all data in one place would be better."
+        "Federating was worth it for Bergen; alone is better for Oslo; 400 test examples leave "
+        "open: Genf (95 %: -0.100 to 0.200), Chur (not paired); better: all data in one place."
     )
     assert [row["model"] for row in baseline_rows(found)][1:3] == [
         "all data in one place",
@@ -112,7 +113,8 @@ def test_the_verdict_on_federating_follows_the_intervals() -> None:
     assert baseline_rows(found)[0]["accuracy"] == "0.600 (0.550 to 0.650)"
     assert baseline_rows(found)[2]["federation − model"] == "0.150 (0.100 to 0.200)"
     # A greater error is worse.
-    of_numbers = {"federation": {"root-mean-squared-error": 2.0}, "local": {"A": own(-0.2, -0.1)}}
+    error = {"root-mean-squared-error": 2.0}
+    of_numbers = {"federation": error, "local": {"A": {**own(-0.2, -0.1), **error}}}
     assert baseline_verdict(of_numbers) == "Federating was worth it for A."
 
 
@@ -137,6 +139,22 @@ def test_a_round_is_a_line_of_what_it_has() -> None:
     for verbose, more in ((False, ""), (True, "  train KL/N 8900.0000")):
         [_, line] = printed(measured, verbose=verbose)
         assert line.endswith(f"epistemic 0.2500{more}  (2.5 s)")
+    [of_points] = printed({"accuracy": 0.5, "mean-epistemic": 0.0})[1:]
+    assert of_points.endswith("accuracy 0.5000  (2.5 s)")
+
+
+def test_the_end_has_four_numbers_and_a_command_to_paste(monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    stream = io.StringIO()
+    with ProgressReport(1, Console(file=stream, width=300)) as progress:
+        numbers = dict.fromkeys(
+            ("accuracy", "negative-log-likelihood", "brier-score", "seconds"), 0.5
+        )
+        progress.end({**numbers, "mean-epistemic": 0.0}, tmp_path / "my runs" / "first")
+    final, folder, command = (line.partition("] ")[2] for line in stream.getvalue().splitlines())
+    assert final == "final  accuracy 0.5000  NLL 0.5000  Brier 0.5000"
+    assert folder == "results are in my runs/first"
+    assert command.startswith("next: bfl report 'my runs/first' (")
 
 
 def test_a_terminal_gets_a_bar_and_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
