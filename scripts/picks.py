@@ -37,6 +37,16 @@ PARTITIONS: list[dict[str, Any]] = [
     {"label": "dirichlet-0.5", "partition": "dirichlet", "alpha": 0.5},
     {"label": "dirichlet-0.1", "partition": "dirichlet", "alpha": 0.1},
     {"label": "2-class", "partition": "shards", "shards-per-client": 2},
+    {"label": "sites", "partition": "column:site"},
+    *(
+        {
+            "label": f"tested on {site}",
+            "partition": "column:site",
+            "test-sites": f"site:{site}",
+            "clients": 3,
+        }
+        for site in ("cleveland", "hungarian", "switzerland", "va")
+    ),
 ]
 PICKING = ("server-labels", "ood-dataset")
 """Keys that a file of configurations to pick from sets otherwise than the comparison."""
@@ -44,7 +54,7 @@ PICKING = ("server-labels", "ood-dataset")
 
 def claims(partitions: list[str]) -> list[dict[str, Any]]:
     """Return the family of a comparison: declared here, before there are runs."""
-    unequal = [name for name in partitions if name in {"dirichlet-0.5", "2-class"}]
+    unequal = [name for name in partitions if name not in {"iid", "dirichlet-0.1"}]
     return [
         {
             "metric": "negative-log-likelihood",
@@ -124,7 +134,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("study", type=Path, help="the study of what is tried")
     labels = [each["label"] for each in PARTITIONS]
-    parser.add_argument("--partitions", nargs="+", choices=labels, default=labels)
+    parser.add_argument("--partitions", nargs="+", choices=labels, default=labels[:4])
     given = parser.parse_args()
     path = given.study
     table = bfl.study(path)

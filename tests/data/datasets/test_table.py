@@ -269,16 +269,6 @@ def test_a_key_says_what_columns_become(tmp_path: Path) -> None:
             load_dataset(word, "", replace(READING, columns=wrong))
 
 
-def test_a_code_is_one_class_in_whichever_row_it_stands(tmp_path: Path) -> None:
-    """Also in a file that pandas reads in several chunks, the last of which has a letter."""
-    codes = [f"{n % 3:02d}" for n in range(60_000)]
-    codes[-1] = "K1"
-    lines = ["x,target", *(f"{n % 7},{code}" for n, code in enumerate(codes))]
-    (tmp_path / "long.csv").write_text("\n".join(lines) + "\n")
-    dataset = load_dataset(f"table:{tmp_path / 'long.csv'}")
-    assert dataset.class_names == ("00", "01", "02", "K1")
-
-
 def test_zeros_before_whole_numbers_are_kept(tmp_path: Path) -> None:
     """In a CSV as in a Parquet file, of classes and of inputs; not in numbers with a point."""
     codes = ["001", "01", "1", "-02"] * 10
@@ -313,13 +303,6 @@ def test_columns_hold_numbers_or_normalized_texts(
     assert dataset.encoding
     assert dataset.encoding.columns[-1].name == "dose"
     assert dataset.encoding.columns[-1].categories == categories
-
-
-@pytest.mark.parametrize("kinds", [("NA", "EU", "AS")])
-def test_words_for_no_value_are_classes_among_classes(tmp_path: Path, kinds: Any) -> None:
-    frame = pd.DataFrame({"dose": np.arange(42) % 5, "target": [*kinds] * 14})
-    frame["target"] = frame["target"].where(frame.index % 4 > 0, " " + frame["target"])
-    assert load_dataset(save(tmp_path, frame)).class_names == tuple(sorted(kinds))
 
 
 def test_categories_of_test_rows_alone_are_named(tmp_path: Path) -> None:

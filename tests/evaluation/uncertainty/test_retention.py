@@ -1,6 +1,5 @@
 """Retention curves against all tie-breakings and orders, and gains of sorting over all orders."""
 
-import doctest
 import itertools
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bfl.evaluation.uncertainty import retention, retention_curve
+from bfl.evaluation.uncertainty import retention_curve
 from bfl.evaluation.uncertainty.retention import RESOLUTION, random_gain, retention_gain
 
 
@@ -114,7 +113,3 @@ def test_rounding_noise_gains_nothing_however_well_it_sorts():
     jittered = [logits + random.normal(size=logits.shape).astype(np.float32) * 1e-7 for _ in "123"]
     samples = np.stack([np.exp(x) / np.exp(x).sum(1, keepdims=True) for x in jittered])
     assert samples.var(axis=0).sum(axis=1).max() < RESOLUTION
-
-
-def test_retention_docstring_example():
-    assert doctest.testmod(retention).failed == 0

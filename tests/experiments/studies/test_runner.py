@@ -236,16 +236,8 @@ def test_code_that_no_commit_has_makes_no_study(
     monkeypatch.setattr("bfl.commands.study.describe_environment", lambda: {"git-changed": True})
     assert bfl(*given) == 2
     assert "--uncommitted" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
     assert bfl(*given, "--dry-run") == 0
-
-
-def test_a_dry_run_lists_and_writes_nothing(tmp_path: Path, capsys: Any) -> None:
-    path = write_study(tmp_path / "files", STUDY)
-    assert bfl("study", path, "--output", tmp_path / "out", "--dry-run") == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "flipout-ws_iid_seed-0: missing" in told
-    assert "8 runs" in told
+    assert "flipout-ws_iid_seed-0: missing" in " ".join(capsys.readouterr().out.split())
     assert not (tmp_path / "out").exists()
 
 
