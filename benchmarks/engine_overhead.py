@@ -35,7 +35,7 @@ from measuring import (
 from bfl.engine.flower import FlowerApp, RayEngine, new_context, new_run, simulation
 from bfl.engine.serial import SerialGrid
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.federation.client_metrics import TRAIN_SECONDS, recorded
+from bfl.federation.client_metrics import NAMESPACE, TRAIN_SECONDS
 
 PARTS = ("serial", "ray", "training")
 ACTORS = 2
@@ -171,7 +171,7 @@ def training_rows(runs: int) -> tuple[list[Row], list[str]]:
     ratios: list[float] = []
     for _ in range(runs):
         for entry in train()[2:]:
-            pure = entry[recorded(TRAIN_SECONDS)] * entry["clients"] / ACTORS
+            pure = entry[f"{NAMESPACE}{TRAIN_SECONDS}"] * entry["clients"] / ACTORS
             ratios.append(entry["seconds"] / pure)
     what = f"Ray, {TRAINING_CLIENTS} clients that train: a round over its pure training"
     notes = [

@@ -16,7 +16,7 @@ from pathlib import Path
 from measuring import Report, Row, options, publish, row, simulation_command, watched, write_images
 
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.federation.client_metrics import TRAIN_SECONDS, recorded
+from bfl.federation.client_metrics import NAMESPACE, TRAIN_SECONDS
 
 ACTORS = 2
 ROUNDS, WARM_UP = 4, 1
@@ -65,7 +65,9 @@ def measure(clients: int, examples: int, model: str, backend: str, runs: int) ->
             actors = ACTORS if backend == "ray" else 1
             for entry in rounds[WARM_UP:]:
                 measured.rounds.append(entry["seconds"])
-                measured.training.append(entry[recorded(TRAIN_SECONDS)] * entry["clients"] / actors)
+                measured.training.append(
+                    entry[f"{NAMESPACE}{TRAIN_SECONDS}"] * entry["clients"] / actors
+                )
             measured.server.append(rounds[-1]["server-memory"])
             measured.everything.append(memory.proportional)
     return measured

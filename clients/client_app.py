@@ -14,7 +14,7 @@ from clients.closing import closing_sums
 from clients.description import add_up_table, describe, describe_table
 from clients.examples import PreparedClient, cached_client
 from clients.masked import STAGES
-from clients.node import deadline, reports_errors
+from clients.node import reports_errors
 from clients.round import train_round
 
 app = ClientApp()
@@ -42,7 +42,7 @@ def _in_time(work: Work, message: Message, context: Context) -> Message:
     config: Any = message.content[CONFIG]
     task = TrainTask.from_config(config)
     client = cached_client(context, task)
-    with deadline(client.configuration.keys.client_timeout):
+    with client.node.deadline(client.configuration.keys.client_timeout):
         return work(message, context, task, client)
 
 

@@ -14,7 +14,6 @@ from flwr.app import Context, Message
 from bfl import errors
 from bfl.aggregation.weightings import Equal
 from bfl.closing.base import greatest
-from bfl.configuration.configuration import says_nothing_measured
 from bfl.data.datasets import Dataset, Reading, cached_dataset
 from bfl.data.datasets.encoding import Column, add_up
 from bfl.data.datasets.reading import COLUMNS, SUMMED
@@ -149,7 +148,7 @@ def add_up_table(message: Message, context: Context) -> Message:
     task: Any = wire.TrainTask.from_config(config)  # type: ignore[arg-type]
     configuration = cached_configuration(task.configuration, node.plugins_folder)
     refuse_task(task, node, configuration)
-    if says_nothing_measured(configuration):
+    if configuration.hides_measurements:
         problem = "sums over a table are asked of a run with noise"
         raise errors.public(errors.ConfigurationError(problem))
     table = _own_table(node, replace(configuration.keys.reading, columns=SUMMED, test_sites=""))

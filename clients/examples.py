@@ -21,7 +21,7 @@ from bfl.errors import ConfigurationError, DataError, public
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.outgoing import is_private
 from bfl.federation.wire import Positions, TrainTask
-from clients.node import Node, cached_configuration, deadline, refuse_task
+from clients.node import Node, cached_configuration, refuse_task
 
 if TYPE_CHECKING:
     from bfl.learning.training.trainer import LocalTrainer
@@ -67,7 +67,7 @@ def cached_client(context: Context, task: TrainTask) -> PreparedClient:
         node = Node.of(context)
         configuration = cached_configuration(task.configuration, node.plugins_folder)
         refuse_task(task, node, configuration)
-        with deadline(configuration.keys.client_timeout):
+        with node.deadline(configuration.keys.client_timeout):
             client = _prepare_client(node, task, configuration)
         clients[task.partition_id] = (key, client)
     return client

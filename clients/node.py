@@ -31,6 +31,8 @@ from bfl.federation.secure_aggregation.keys import Identity, Unsigned
 from bfl.registry import STRICT
 from bfl.texts import from_json
 
+TIMED_OUT = 75  # exit status of an actor that took too long
+
 
 class Node(NodeTable):
     """Configuration of a node.
@@ -39,6 +41,7 @@ class Node(NodeTable):
         state_dir: Where its client keeps a state, see ``clients.state``; empty: nowhere.
         signing_key: The file with the key that it signs with, or empty.
         simulated: Whether an engine simulates it.
+        in_actor: Whether that is Ray's, one of whose actors plays it.
     """
 
     # Flower's own entries, and those of others, are none of its business.
@@ -49,14 +52,17 @@ class Node(NodeTable):
     state_dir: PathText = ""
     signing_key: PathText = ""
     simulated: bool = False
+    in_actor: bool = False
 
     @classmethod
     def of(cls, context: Context) -> Node:
         """Return the node of a context, or raise ConfigurationError for a wrong setting."""
         given: Mapping[str, Any] = context.node_config
-        return cls.parse(
-            {**given, "simulated": processes.in_simulation(given)}, "node configuration"
-        )
+        played = {
+            "simulated": processes.in_simulation(given),
+            "in-actor": processes.in_ray_actor(),
+        }
+        return cls.parse({**given, **played}, "node configuration")
 
     @pydantic.model_validator(mode="after")
     def _plays_one_of_them(self) -> Self:
@@ -68,6 +74,25 @@ class Node(NodeTable):
             # Both are what the server asks of it.
             raise errors.public(refusal)
         return self
+
+    @contextmanager
+    def deadline(self, seconds: float) -> Iterator[None]:
+        """End this process if the work inside takes longer, where the engine starts another one.
+
+        A TensorFlow graph that runs cannot be interrupted. A Ray actor's process ends, which Ray
+        replaces and the server hears of at once. Elsewhere nothing is done: a SuperNode's process
+        is Flower's to end, and the serial engine's is everybody's.
+        """
+        if not self.in_actor:
+            yield
+            return
+        timer = threading.Timer(seconds, os._exit, [TIMED_OUT])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     @property
     def allows_run_paths(self) -> bool:
@@ -132,10 +157,10 @@ def reports_errors(work: Work) -> Work:
 
     @wraps(work)
     def guarded(message: Message, context: Context) -> Message:
-        simulated = processes.in_simulation(context.node_config)
         try:
             return work(message, context)
         except Exception as error:
+            simulated = processes.in_simulation(context.node_config)
             # Others may be luckier, and the result would not say so.
             code = (
                 wire.RUN_CANNOT_GO_ON if isinstance(error, errors.LostStateError) else CLIENT_RAISED
@@ -162,29 +187,6 @@ def reason_for_server(error: Exception, simulated: bool) -> str:
     )
 
 
-TIMED_OUT = 75  # exit status of an actor that took too long
-
-
-@contextmanager
-def deadline(seconds: float) -> Iterator[None]:
-    """End this process if the work inside takes longer, where the engine starts another one.
-
-    A TensorFlow graph that runs cannot be interrupted. In a Ray actor the process ends, which Ray
-    replaces and the server hears of at once. Elsewhere nothing is done: a SuperNode's process is
-    Flower's to end, and the serial engine's is everybody's.
-    """
-    if not processes.in_ray_actor():
-        yield
-        return
-    timer = threading.Timer(seconds, os._exit, [TIMED_OUT])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
 def refuse_task(task: wire.TrainTask, node: Node, configuration: Configuration) -> None:
     """Refuse what this node does not do, whatever the server says."""
     problem = ""
@@ -199,7 +201,7 @@ def refuse_task(task: wire.TrainTask, node: Node, configuration: Configuration) 
             f"the run's exchange is '{configuration.exchange.name}', and this node's configuration "
             f"has exchange='{node.exchange}': it sends its updates in no other way"
         )
-    elif configuration.attacks(task.partition_id) and not node.simulated:
+    elif task.partition_id < configuration.attackers and not node.simulated:
         problem = (
             f"attack is '{configuration.attack.name}' for partition {task.partition_id}, and only "
             "simulated nodes play hostile clients"

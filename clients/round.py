@@ -11,13 +11,12 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import psutil
 from flwr.app import Context, Message
 
 from bfl import randomness
 from bfl.archives import add_prefix, strip_prefix
 from bfl.configuration import Configuration
-from bfl.configuration.configuration import says_nothing_measured
-from bfl.engine.processes import resident_memory
 from bfl.experiments.run.network import trainer_for
 from bfl.federation import client_metrics as names
 from bfl.federation import wire
@@ -46,7 +45,7 @@ def train_round(
     started = time.perf_counter()
     node, configuration, examples = client.node, client.configuration, client.examples
     keys, parts, exchange = configuration.keys, configuration.parts, configuration.exchange
-    private = says_nothing_measured(configuration)
+    private = configuration.hides_measurements
     keyed = (task.server_round, task.partition_id)
     num_examples = int(examples.size)
 
@@ -161,7 +160,7 @@ def train_round(
         names.TRAIN_DIVERGENCE_PER_EXAMPLE: result.divergence / num_examples,
         names.TRAIN_STEPS: result.steps,
         names.TRAIN_SECONDS: time.perf_counter() - started,
-        names.MEMORY: resident_memory(),
+        names.MEMORY: psutil.Process().memory_info().rss / 1e6,
     }
     if private:
         metrics = metrics_under_privacy(task, node, configuration)
@@ -180,7 +179,7 @@ def train_round(
     if division:
         kept_models["head"] = division.head_of(update).vectors()
         update = division.shared_of(update)
-    if configuration.attacks(task.partition_id):
+    if task.partition_id < configuration.attackers:
         generator = randomness.generator(keys.seed, "attack", *keyed)
         # An attacker knows the server's checks, and stays within them.
         update = manifest.raised(configuration.attack.corrupt(update, global_posterior, generator))

@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 from bfl import errors
 from bfl.configuration.keys import Keys
 from bfl.data.datasets import Reading, portable_dataset
-from bfl.deployment.client_list import binding_problem, called
+from bfl.deployment.client_list import binding_problem, called, client_names
 from bfl.engine.flower import is_simulation
 from bfl.federation import wire
 from bfl.federation.client_metrics import neutralized
@@ -63,6 +63,11 @@ class Federation:
     def simulated(self) -> bool:
         """True if an engine simulates all nodes: they share the server's files and seed."""
         return not self.noise_anew
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The clients' names by partition id; empty ones where no list binds nodes to keys."""
+        return client_names(self.nodes[client] for client in range(self.size))
 
     def partition_of(self, node_id: int) -> int:
         """Return the partition id of a node."""

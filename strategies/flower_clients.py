@@ -12,7 +12,6 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from bfl import errors
-from bfl.deployment.client_list import client_name
 from bfl.federation import wire
 from bfl.federation.client_metrics import CONTINUED, neutralized
 from strategies.messaging import NO_REPLY_FOR, UsableReplies, exchange_with_retries, in_order
@@ -59,6 +58,10 @@ class FlowerClients:
         self.grid, self.federation = grid, federation
         self.options, self.silence = options, silence
         self.num_examples = _num_examples(federation, options)
+        # With it come all metrics, which no server needs before it has clients.
+        from bfl.experiments.results.clients import metrics_of_clients
+
+        _, self._metrics = metrics_of_clients()
         self.more = ConfigRecord()
         self.usable, self.farthest = UsableReplies(1), ""
         self._run, self._warn = run, warn
@@ -158,6 +161,7 @@ class FlowerClients:
                 num_examples=self.num_examples.get(partition_id),
                 most_examples=self.options.max_examples,
                 declared=request.declared,
+                known_metrics=self._metrics,
             )
             if problem := request.find_problem(update):
                 raise RefusedUpdateError(problem)
@@ -193,7 +197,7 @@ class FlowerClients:
         return replace(pooled, metrics=metrics, left_out=left_out, farthest=self.farthest)
 
     def _name(self, client: int) -> str:
-        return client_name(self.federation.nodes[client]) or f"client {client}"
+        return self.federation.names[client] or f"client {client}"
 
     def warn(self, name: str, client: int, text: str) -> None:
         """Warn of what is wrong with a client in a round of that name: in full the first time."""
@@ -201,7 +205,7 @@ class FlowerClients:
         if text in self.texts_shown:
             shown = f"{text.strip().splitlines()[-1].removeprefix(CONTINUED)} (as before)"
         self.texts_shown.add(text)
-        if listed := client_name(self.federation.nodes[client]):
+        if listed := self.federation.names[client]:
             name = f"{name}, {listed}"
         self._warn(f"{name}, client {client}: {shown}")
 

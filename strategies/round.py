@@ -329,7 +329,11 @@ def client_entry(update: ClientUpdate, weight: float) -> dict[str, Any]:
     ``client`` is its partition id; ``num-examples``; those of its measurements of which a record
     keeps each; and its ``weight``, in the scale of all others'.
     """
-    measured = {n: update.metrics[n] for n in sorted(update.metrics) if names.of_each_client(n)}
+    measured = {
+        name: update.metrics[name]
+        for name in sorted(update.metrics)
+        if name in names.OF_EACH_CLIENT or name.startswith((names.MEME, names.PERSONAL))
+    }
     of_client = {"client": update.partition_id, names.NUM_EXAMPLES: update.num_examples}
     return {**of_client, **measured, "weight": weight}
 
@@ -340,8 +344,7 @@ def mean_metrics(reports: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str
     for name in dict.fromkeys(name for _, metrics in reports for name in metrics):
         sent = [(metrics[name], count) for count, metrics in reports if name in metrics]
         values, counts = zip(*sent, strict=True)
-        # The means stand in the clients' namespace.
-        means[names.recorded(name)] = float(np.average(values, weights=counts))
+        means[f"{names.NAMESPACE}{name}"] = float(np.average(values, weights=counts))
     return means
 
 

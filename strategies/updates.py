@@ -16,21 +16,26 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from statistics import median_low
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 
 from bfl.errors import BflError, PosteriorError, RunError
+from bfl.federation import client_metrics as names
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.parts import Arrays, DeclaredArray, extras_problem
 from bfl.federation.wire import ARRAYS, EXTRAS, METRICS, extra_arrays, vectors_from_arrays
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS, Vector
+
+if TYPE_CHECKING:
+    from bfl.evaluation.metrics import Metric
 
 MOST_EXAMPLES = 2**53  # more cannot be told apart as weights in float64
 MOST_METRICS = 64  # metrics that one client may send: a record of a round has a line for each
@@ -80,6 +85,7 @@ def read_update(
     num_examples: int | None = None,
     most_examples: int = MOST_EXAMPLES,
     declared: Sequence[DeclaredArray] = (),
+    known_metrics: Mapping[str, type[Metric]] = MappingProxyType({}),
 ) -> ClientUpdate:
     """Return the update in a client's reply, which holds content, or raise RefusedUpdateError.
 
@@ -93,6 +99,7 @@ def read_update(
         num_examples: How many examples the client holds, where the server knows it.
         most_examples: The most that a client may claim where it does not.
         declared: What the client has to send besides its posterior.
+        known_metrics: Those whose bounds are known, by the names that clients give them.
     """
     content = reply.content
     arrays = content.get(ARRAYS)
@@ -109,7 +116,7 @@ def read_update(
         raise RefusedUpdateError(f"an array cannot be read: {error}") from error
     _check_posterior(posterior, sent, manifest)
     count = _num_examples(metrics.get(NUM_EXAMPLES), num_examples, most_examples)
-    measured, impossible = _split_metrics(metrics)
+    measured, impossible = _split_metrics(metrics, known_metrics)
     extras: Arrays = {}
     if declared or EXTRAS in content:
         try:
@@ -154,11 +161,10 @@ def _num_examples(given: Any, known: int | None, most: int) -> int:
     return int(given)
 
 
-def _split_metrics(metrics: MetricRecord) -> tuple[dict[str, float], dict[str, float]]:
+def _split_metrics(
+    metrics: MetricRecord, known: Mapping[str, type[Metric]]
+) -> tuple[dict[str, float], dict[str, float]]:
     """Return the metrics that are single numbers, and apart those that nobody can have measured."""
-    # With it come all metrics, which no server needs before a client has measured some.
-    from bfl.experiments.results.clients import impossible_numbers
-
     if len(metrics) > MOST_METRICS:
         raise RefusedUpdateError(f"there are {len(metrics)} metrics; allowed: {MOST_METRICS}")
     measured: dict[str, float] = {}
@@ -171,10 +177,17 @@ def _split_metrics(metrics: MetricRecord) -> tuple[dict[str, float], dict[str, f
         single = isinstance(value, int | float) and abs(value) <= GREATEST_METRIC
         if single and name != NUM_EXAMPLES:
             measured[name] = float(value)  # type: ignore[arg-type]
-    impossible = dict(impossible_numbers(measured))
-    for name in impossible:
-        del measured[name]
-    return measured, impossible
+    both = (measured.get(f"{model}accuracy") for model in (names.MEME, names.PERSONAL))
+    better = max((accuracy for accuracy in both if accuracy is not None), default=None)
+    impossible = {
+        name: value
+        for name, value in measured.items()
+        if (name in known and not known[name].possible(value))
+        or (name in names.LEAST and not names.LEAST[name] <= value < math.inf)
+        or (name in (names.TRAIN_STEPS, names.TEST_EXAMPLES) and value % 1)
+        or (name == names.BETTER and value != better)
+    }
+    return {n: value for n, value in measured.items() if n not in impossible}, impossible
 
 
 REACH = 100.0

@@ -29,6 +29,7 @@ from bfl.data import datasets
 from bfl.data.datasets.foreign import absolute_foreign, corruption_names
 from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
+from bfl.federation.outgoing import is_private
 from bfl.federation.parts import TwoSidedPart
 from bfl.federation.privacy import Mechanism
 from bfl.presets import presets
@@ -93,7 +94,7 @@ class Configuration(PickedParts):
         """The components picked, one of each kind or, of a chain, several."""
         return tuple(component for kind in SLOTS for component in self.picked(kind))
 
-    @property
+    @cached_property
     def parts(self) -> tuple[TwoSidedPart, ...]:
         """Parts with a half on the server or one on the clients; none of pre-training."""
         main = [kind for kind in SLOTS if kind.key == kind.registry.kind]
@@ -137,9 +138,15 @@ class Configuration(PickedParts):
             f"{' on average' if self.workload.active else ''}"
         )
 
-    def attacks(self, partition_id: int) -> bool:
-        """Return whether the client of a partition is a hostile one."""
-        return partition_id < self.keys.attackers and self.attack.active
+    @cached_property
+    def attackers(self) -> int:
+        """The number of hostile clients, which are those of the first partition ids."""
+        return self.keys.attackers if self.attack.active else 0
+
+    @cached_property
+    def hides_measurements(self) -> bool:
+        """True if clients send no number that they have measured besides their updates."""
+        return self.example_privacy.private or is_private(self.outgoing)
 
     def replace(self, **changes: Value) -> Configuration:
         """Return the configuration with other values for some keys (underscores for hyphens)."""
@@ -149,12 +156,6 @@ class Configuration(PickedParts):
         """Return the configuration with keys that the nodes have told, which are not checked."""
         given = {kebab(key): value for key, value in known.items()}
         return replace(self, keys=self.keys.model_copy(update=known), given={**self.given, **given})
-
-
-def says_nothing_measured(configuration: Configuration) -> bool:
-    """Return whether clients send no number that they have measured besides their updates."""
-    private = configuration.example_privacy.private
-    return private or any(part.private for part in configuration.outgoing)
 
 
 def mechanisms(configuration: Configuration) -> tuple[Mechanism, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -185,19 +185,15 @@ def _nodes_of(data: bytes) -> dict[int, Client]:
     return {int(node): Client.parse(table, node) for node, table in from_json(data).items()}
 
 
-def _bound_client(node: int) -> Client | None:
-    place = bound_nodes_file()
-    return read_bound_nodes(place).get(node) if place else None
-
-
 def binding_problem(node: int, partition_id: int) -> str | None:
     """Return why a node may not have the partition that it reports; None: it may.
 
     Only a federation that ``bfl federation`` has made binds partitions to keys.
     """
-    if not bound_nodes_file():
+    place = bound_nodes_file()
+    if not place:
         return None
-    bound = _bound_client(node)
+    bound = read_bound_nodes(place).get(node)
     if bound is None:
         return "its key is not in the list of clients"
     if bound.partition_id != partition_id:
@@ -210,14 +206,15 @@ def binding_problem(node: int, partition_id: int) -> str | None:
 
 def called(node: int) -> str:
     """Return a node's name for messages: Flower's id, and its client's name if that is known."""
-    name = client_name(node)
+    [name] = client_names([node])
     return f"node {node} of client {name}" if name else f"node {node}"
 
 
-def client_name(node: int) -> str:
-    """Return the name of the client whose key a node has; empty if nodes are not bound."""
-    bound = _bound_client(node)
-    return bound.name if bound else ""
+def client_names(nodes: Iterable[int]) -> list[str]:
+    """Return the names of the clients whose keys nodes have; empty ones if they are not bound."""
+    place = bound_nodes_file()
+    bound = read_bound_nodes(place) if place else {}
+    return [bound[node].name if node in bound else "" for node in nodes]
 
 
 def mark(home: Path, nodes: Path) -> None:

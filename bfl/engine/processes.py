@@ -56,11 +56,6 @@ def environment_with(values: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def resident_memory() -> float:
-    """Return the memory that this process holds at the moment, in MB."""
-    return float(psutil.Process().memory_info().rss) / 1e6
-
-
 def with_parent(*words: str | Path) -> list[str]:
     """Return a command as one that ends with this process, also when this one is killed (Linux).
 

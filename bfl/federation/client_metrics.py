@@ -30,7 +30,7 @@ NUM_EXAMPLES = "num-examples"
 """The one metric that a client has to send: its number of training examples."""
 
 NAMESPACE = "client/"
-"""Prefix of all other names in a round's record; the server's own have no slash."""
+"""Prefix of what clients send in a round's record; the server's own have no slash."""
 
 TRAIN_OBJECTIVE = "train-objective"
 """NLL + KL / N of the last epoch, in nats per example."""
@@ -72,15 +72,6 @@ OF_EACH_CLIENT = (
     *(TRAIN_LIKELIHOOD, TRAIN_DIVERGENCE, TRAIN_STEPS, TRAIN_SECONDS),
     *(TEST_ACCURACY, TEST_EXAMPLES, BETTER),
 )
-"""Metrics that a round's record has of each client, besides their mean; it has of others the mean
-alone. A new one also gets a bound in ``LEAST`` if it has one, and a value in clients/round.py."""
-
-
-def of_each_client(name: str) -> bool:
-    """Return whether a round's record has a number of each client, besides their mean."""
-    return name in OF_EACH_CLIENT or name.startswith((MEME, PERSONAL))
-
-
-def recorded(name: str) -> str:
-    """Return the name in a round's record of what clients send as ``name``."""
-    return NAMESPACE + name
+"""Metrics that a round's record has of each client, besides their mean, as it has those of its
+models; it has of others the mean alone. A new one also gets a bound in ``LEAST`` if it has one,
+and a value in clients/round.py."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bfl.configuration import Configuration
-from bfl.configuration.configuration import mechanisms, says_nothing_measured
+from bfl.configuration.configuration import mechanisms
 from bfl.data.datasets import Dataset, cached_dataset, said_of
 from bfl.data.datasets.server_data import HELD_BACK
 from bfl.errors import ConfigurationError
@@ -79,7 +79,7 @@ def check_privacy(configuration: Configuration) -> None:
 
 def check_attackers(configuration: Configuration, federation: Federation) -> None:
     """Refuse hostile clients where not all are simulated."""
-    if not federation.simulated and any(map(configuration.attacks, federation.nodes)):
+    if not federation.simulated and configuration.attackers:
         raise ConfigurationError(
             f"attack is '{configuration.attack.name}' with attackers = "
             f"{configuration.keys.attackers}: only simulated clients play hostile ones"
@@ -89,7 +89,7 @@ def check_attackers(configuration: Configuration, federation: Federation) -> Non
 def check_moving_statistics(configuration: Configuration, manifest: Manifest) -> None:
     """Refuse a private run whose clients would send statistics of their data."""
     moving = [parameter.name for parameter in manifest.point if not parameter.trainable]
-    if moving and says_nothing_measured(configuration):
+    if moving and configuration.hides_measurements:
         words = configuration.words
         raise ConfigurationError(
             f"outgoing is '{words['outgoing']}' and example-privacy '{words['example-privacy']}', "

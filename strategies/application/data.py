@@ -12,7 +12,6 @@ from bfl import randomness
 from bfl.aggregation.server import UsesServer
 from bfl.closing.base import held_back_count
 from bfl.configuration import Configuration
-from bfl.configuration.configuration import says_nothing_measured
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.base import digest_of
 from bfl.data.datasets.server_data import (
@@ -83,7 +82,7 @@ class RunData:
         if self.own and self.own.without_clients.size:
             described["server"] = describe(labels, [self.own.without_clients], classes)
         # Numbers of a client's examples and classes are its data, and no noise is on them.
-        return without_numbers(described) if says_nothing_measured(configuration) else described
+        return without_numbers(described) if configuration.hides_measurements else described
 
 
 def divide(configuration: Configuration, whole: Dataset, federation: Federation) -> RunData:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import psutil
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 
 from bfl.aggregation import precision_spread
 from bfl.closing.base import Known
 from bfl.configuration import Configuration
-from bfl.engine.processes import resident_memory
 from bfl.engine.run import run_of
 from bfl.errors import LostStateError, NotFiniteError, RunError
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE
@@ -165,7 +165,7 @@ class FederationRun(RunSupport):
         entry = {
             "round": number,
             "seconds": finished.seconds,
-            "server-memory": resident_memory(),
+            "server-memory": psutil.Process().memory_info().rss / 1e6,
             **metrics,
             **hidden,
             **summary.describe_posterior(posterior),

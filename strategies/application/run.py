@@ -8,10 +8,8 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from bfl.configuration import Configuration, resolve
-from bfl.configuration.configuration import says_nothing_measured
 from bfl.data.datasets import cached_dataset
 from bfl.data.datasets.reading import SUMMED
-from bfl.deployment.client_list import client_name
 from bfl.engine.run import run_of
 from bfl.experiments.results import environment as machine
 from bfl.experiments.results import run_folder as files
@@ -129,8 +127,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
         # The run's folder, the rounds that are left, and the end.
         environment = {**machine.describe_environment(), machine.STARTED: machine.time_now()}
         described = divided.describe(configuration)
-        names = [client_name(federation.nodes[client]) for client in range(federation.size)]
-        described |= {"names": names} if all(names) else {}
+        described |= {"names": federation.names} if all(federation.names) else {}
         recorded = (environment, divided.digests(), described)
         with open_run(configuration, name, *recorded) as (folder, checkpoint):
             progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
@@ -139,7 +136,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
             engine.advise(advice)
             evaluation.write_network(folder, configuration, divided.dataset)
             folder.write_json(files.PARTITION, described)
-            for text in () if says_nothing_measured(configuration) else warnings:
+            for text in () if configuration.hides_measurements else warnings:
                 folder.append_warning(text)
             run = FederationRun(
                 configuration=configuration,

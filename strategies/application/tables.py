@@ -15,7 +15,6 @@ from flwr.serverapp import Grid
 
 from bfl.closing.base import greatest
 from bfl.configuration import Configuration
-from bfl.configuration.configuration import says_nothing_measured
 from bfl.data.datasets import Dataset, encoding
 from bfl.data.datasets.reading import COLUMNS, SUMMED
 from bfl.errors import ConfigurationError, RunError
@@ -36,7 +35,7 @@ def can_sum_columns(configuration: Configuration, dataset: Dataset) -> bool:
     Sums have no noise, so a run with noise takes the columns from the key ``table-columns``.
     """
     given = configuration.keys.table_columns
-    return bool(dataset.encoding) and not given and not says_nothing_measured(configuration)
+    return bool(dataset.encoding) and not given and not configuration.hides_measurements
 
 
 def sum_columns(

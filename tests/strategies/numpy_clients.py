@@ -65,7 +65,7 @@ def outgoing(
 ) -> Posterior:
     """Return what a simulated client sends of what it has learned: a lie, if it is hostile."""
     seed, labels = configuration.keys.seed, (task.server_round, task.partition_id)
-    if configuration.attacks(task.partition_id):
+    if task.partition_id < configuration.attackers:
         drawn = randomness.generator(seed, "attack", *labels)
         return configuration.attack.corrupt(learned, received, drawn)
     normals = randomness.generator(seed, "outgoing", *labels)

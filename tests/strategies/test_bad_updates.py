@@ -24,6 +24,7 @@ from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.weightings import weightings
 from bfl.engine.flower import new_run, set_message_id
 from bfl.errors import RunError
+from bfl.experiments.results.clients import metrics_of_clients
 from bfl.federation.wire import (
     ARRAYS,
     METRICS,
@@ -194,6 +195,34 @@ def test_the_reason_is_given(arrays_: Any, metrics: Any, reason: str) -> None:
     )
     with pytest.raises(RefusedUpdateError, match=reason):
         read_update(reply, 0, SENT)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("meme-accuracy", 1.5),
+        ("meme-retention-area-accuracy-predictive-entropy", 1e9),
+        ("better-accuracy", 0.31),
+        ("test-examples", -7.0),
+        ("test-examples", 7.5),
+    ],
+)
+def test_numbers_that_nobody_can_have_measured_are_found(name: str, value: float) -> None:
+    honest = {
+        "meme-accuracy": 0.2,
+        "personal-accuracy": 0.3,
+        "better-accuracy": 0.3,
+        "meme-negative-log-likelihood": -1e-17,  # rounding makes nobody a liar
+    }
+    _, known = metrics_of_clients()
+
+    def impossible(metrics: dict[str, float]) -> dict[str, float]:
+        reply = Message(reply_content(SENT, {"num-examples": 1, **metrics}), reply_to=question())
+        return read_update(reply, 0, SENT, known_metrics=known).impossible
+
+    assert not impossible(honest)
+    assert name in impossible({**honest, name: value})
+    assert impossible({"better-accuracy": 0.9})
 
 
 def test_an_archive_in_the_place_of_an_array_is_refused() -> None:

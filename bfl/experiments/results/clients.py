@@ -1,15 +1,13 @@
 """Numbers of each client: its models' metrics, and the rounds that it is missing from.
 
-``run.json:clients`` has the metrics on each client's own test data. Replies are rid of what nobody
-can have measured.
+``run.json:clients`` has the metrics on each client's own test data.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,13 +21,11 @@ from bfl.experiments.results.run_folder import PER_CLIENT
 from bfl.experiments.results.table import three_digits
 from bfl.federation.client_metrics import (
     BETTER,
-    LEAST,
     MEME,
     OWN_TEST,
     PERSONAL,
     RETENTION_AREA,
     TEST_EXAMPLES,
-    TRAIN_STEPS,
 )
 from bfl.texts import few
 
@@ -45,29 +41,14 @@ that is not in its pool, if any; ``client`` is the partition id."""
 Positions = npt.NDArray[np.int64]
 
 
-@lru_cache(maxsize=1)
-def _bounded(registered: tuple[type[Metric], ...]) -> tuple[dict[str, type[Metric]], ...]:
-    """Return the metrics that clients may report by name: of their models, and of any network."""
-    accuracy = metrics.get("accuracy")
+def metrics_of_clients() -> tuple[dict[str, type[Metric]], dict[str, type[Metric]]]:
+    """Return metrics that clients may report, by name: of their models alone, and all."""
+    accuracy, registered = metrics.get("accuracy"), metrics.classes()
     of_models = {f"{model}{each.name}": each for model in (MEME, PERSONAL) for each in registered}
     of_models |= {f"{model}{RETENTION_AREA}": accuracy for model in (MEME, PERSONAL)}
     of_models[BETTER] = accuracy
     plain = {f"{of}{metric.name}": metric for of in ("", OWN_TEST) for metric in registered}
     return of_models, {**of_models, **plain}
-
-
-def impossible_numbers(measured: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """Yield the names and values of numbers that no client can have measured."""
-    _, known = _bounded(metrics.classes())
-    accuracies = [measured[n] for m in (MEME, PERSONAL) if (n := f"{m}accuracy") in measured]
-    for name, value in measured.items():
-        if (
-            (name in known and not known[name].possible(value))
-            or (name in LEAST and not LEAST[name] <= value < math.inf)
-            or (name in (TRAIN_STEPS, TEST_EXAMPLES) and value % 1)
-            or (name == BETTER and value != max(accuracies, default=None))
-        ):
-            yield name, value
 
 
 def evaluated_clients(
@@ -100,7 +81,7 @@ def evaluated_clients(
             table[client] = {TEST_EXAMPLES: int(part.size)}
             if evaluate is not None:
                 table[client] |= {f"global-{name}": value for name, value in evaluate(part).items()}
-    reported, _ = _bounded(metrics.classes())
+    reported, _ = metrics_of_clients()
     known = [
         name
         for name in reported
@@ -137,7 +118,7 @@ def names_of_sets() -> tuple[str, ...]:
 
 def names_of_means() -> tuple[str, ...]:
     """Return all names that ``means_over_clients`` may give."""
-    reported, _ = _bounded(metrics.classes())
+    reported, _ = metrics_of_clients()
     last = [f"last-{name}" for name in reported]
     best = [f"best-{name}" for name in reported if name.endswith("accuracy")]
     of_all = [f"global-{name}" for name in (*metric_names(), *names_of_sets())]

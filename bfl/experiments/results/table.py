@@ -28,7 +28,11 @@ from rich.text import Text
 from bfl import printing
 from bfl.errors import DataError
 from bfl.evaluation.metrics import higher_is_better
-from bfl.federation.client_metrics import TRAIN_DIVERGENCE_PER_EXAMPLE, TRAIN_LIKELIHOOD, recorded
+from bfl.federation.client_metrics import (
+    NAMESPACE,
+    TRAIN_DIVERGENCE_PER_EXAMPLE,
+    TRAIN_LIKELIHOOD,
+)
 from bfl.federation.privacy import EPSILON, EXAMPLE_EPSILON
 from bfl.printing import console_of_lines
 from bfl.texts import printable
@@ -157,8 +161,8 @@ _AT_THE_END = {
     "brier-score": "Brier",
 }
 _DETAILS = {
-    recorded(TRAIN_LIKELIHOOD): "train NLL",
-    recorded(TRAIN_DIVERGENCE_PER_EXAMPLE): "train KL/N",
+    f"{NAMESPACE}{TRAIN_LIKELIHOOD}": "train NLL",
+    f"{NAMESPACE}{TRAIN_DIVERGENCE_PER_EXAMPLE}": "train KL/N",
 }
 _BOUNDS = {EPSILON: "ε", EXAMPLE_EPSILON: "ε of examples", "failures": "failures"}
 _UNLESS_ZERO = ("failures", "mean-epistemic")

@@ -1,7 +1,6 @@
 """What is made of a run's rounds: clients' numbers, lines, warnings."""
 
 import io
-import math
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -14,7 +13,6 @@ from bfl.experiments.results.clients import (
     baseline_rows,
     baseline_verdict,
     evaluated_clients,
-    impossible_numbers,
     means_over_clients,
 )
 from bfl.experiments.results.monitoring import (
@@ -52,33 +50,6 @@ def test_the_last_and_the_best_of_what_clients_measure_are_kept() -> None:
 
 
 TWO = {"client": 0, "meme-accuracy": 0.2, "personal-accuracy": 0.3, "better-accuracy": 0.3}
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("meme-accuracy", 1.5),
-        ("meme-brier-score", -1e99),
-        ("meme-brier-score", 2.1),
-        ("meme-negative-log-likelihood", -0.1),
-        ("meme-negative-log-likelihood", math.inf),
-        ("meme-retention-area-accuracy-predictive-entropy", 1e99),
-        ("better-accuracy", 0.31),
-        ("train-steps", 1.5),
-        ("test-examples", -7.0),
-        ("test-examples", 7.5),
-        ("test-examples", math.nan),
-    ],
-)
-def test_numbers_that_nobody_can_have_measured_are_found(name: str, value: float) -> None:
-    honest = {
-        **TWO,
-        "meme-expected-calibration-error": 1 + 1e-15,
-        "meme-negative-log-likelihood": -1e-17,  # rounding makes nobody a liar
-    }
-    assert not dict(impossible_numbers(honest))
-    assert name in dict(impossible_numbers({**honest, name: value}))
-    assert dict(impossible_numbers({"better-accuracy": 0.9}))
 
 
 def test_rounds_in_which_none_is_due_and_models_that_a_run_lacks_are_passed_over() -> None:
