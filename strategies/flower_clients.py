@@ -225,7 +225,7 @@ class FlowerClients:
         # One record for all: the clients of a round are sent the same.
         state = request.state
         arrays = wire.posterior_to_arrays(state.posterior, request.vectors)
-        extras = wire.extras_record(request.broadcast)
+        extras = wire.vectors_to_arrays(request.broadcast)
         contents = {}
         for client in request.partition_ids:
             task = self._task(

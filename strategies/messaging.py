@@ -12,7 +12,7 @@ from typing import TypeVar
 from flwr.app import DEFAULT_TTL, Error, Message
 from flwr.serverapp import Grid
 
-from bfl.engine.flower import NO_REPLY, is_simulation, poll_interval
+from bfl.engine.flower import NO_REPLY, is_simulation
 from bfl.engine.flower.replies import Replies, UnusableReplyError
 from bfl.errors import LostStateError
 from bfl.federation.client_metrics import neutralized
@@ -155,7 +155,6 @@ class Outstanding:
         self.messages: dict[str, Message] = {}
         self._grid = grid
         self._replies = Replies(grid)
-        self._interval = poll_interval(grid)
         self._last_reply = time.monotonic()
         self._look_seconds = 0.0
         self._most_bytes = ALLOWANCE
@@ -231,9 +230,9 @@ class Outstanding:
 
     def pause(self) -> None:
         """Wait until it is worth looking for replies again."""
-        if self._interval:
+        if self._replies.interval:
             pause = max(self._look_seconds / POLLING_SHARE, self.silence * WAITING_SHARE)
-            time.sleep(max(self._interval, min(pause, LONGEST_PAUSE)))
+            time.sleep(max(self._replies.interval, min(pause, LONGEST_PAUSE)))
 
 
 def name_nodes(replies: Iterable[Message], messages: Sequence[Message]) -> Iterator[Message]:

@@ -17,7 +17,6 @@ import numpy as np
 
 from bfl import errors, randomness
 from bfl.aggregation import pooling
-from bfl.aggregation.pooling.core import Sums
 from bfl.aggregation.precision_spread import PrecisionSpread
 from bfl.aggregation.samplers import ClientModels
 from bfl.aggregation.server import RoundContext, Server
@@ -63,7 +62,7 @@ def pool_round(
     entries: list[dict[str, Any]] = []
     reports: list[tuple[int, Mapping[str, float]]] = []
     models: list[ClientUpdate] = []
-    sums: Sums | None = None
+    sums: pooling.Sums | None = None
     extras: Any = {array.name: np.zeros(array.shape) for array in request.declared}
     total_weight = 0.0
     spread = PrecisionSpread() if rule.by_precision else None
@@ -76,7 +75,9 @@ def pool_round(
         if rule.stochastic:
             generator = randomness.generator(seed, "pooling", request.server_round, client)
         if weight:
-            sums = sums or Sums(rule, posterior, state.posterior, state.unrounded_if_unmoved)
+            sums = sums or pooling.Sums(
+                rule, posterior, state.posterior, state.unrounded_if_unmoved
+            )
             sums.add(posterior, weight, generator)
         if spread:
             spread.add(posterior, weight)

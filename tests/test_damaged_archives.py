@@ -20,8 +20,7 @@ from bfl.errors import BflError, DataError
 from bfl.experiments.results.figures.predictions import read_examples
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.state import Snapshots
-from bfl.posteriors import Manifest
-from bfl.posteriors.manifest import Parameter
+from bfl.posteriors import Manifest, Parameter
 
 MUTATIONS = 100
 """Of each reader's archive."""

@@ -11,7 +11,8 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from bfl.engine.flower import CLIENT_RAISED, set_message_id
+from bfl.engine.flower import CLIENT_RAISED
+from bfl.engine.flower.replies import set_message_id
 from bfl.engine.run import EngineRun
 
 

@@ -6,7 +6,7 @@ of Flower's own strategies. docs/wire-format.md is for clients without this pack
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from io import BytesIO
@@ -109,38 +109,29 @@ class TrainTask:
     def to_config(self) -> ConfigRecord:
         """Return the task as a record, without what has its default: each entry is checked."""
         record = ConfigRecord({VERSION: WIRE_FORMAT})
-        for field in fields(self):
+        for entry, field in ENTRIES.items():
             value = getattr(self, field.name)
             if isinstance(value, np.ndarray):
                 value = value.astype("<i4").tobytes()
             if value is not None and value != field.default:
-                record[_entry(field.name)] = value
+                record[entry] = value
         return record
 
     @classmethod
     def from_config(cls, record: ConfigRecord) -> TrainTask:
         """Return the task in a record."""
         check_version(record, "the server")
-        given = {key.replace("-", "_"): value for key, value in record.items()}
-        named = [field for field in fields(cls) if field.name in given]
-        return cls(**{field.name: _READ[str(field.type)](given[field.name]) for field in named})
+        given: dict[str, Any] = {}
+        for entry in ENTRIES.keys() & record.keys():
+            value: Any = record[entry]
+            if isinstance(value, bytes):
+                value = np.frombuffer(value, "<i4").astype(np.int64)
+            given[ENTRIES[entry].name] = value
+        return cls(**given)
 
 
-def _entry(name: str) -> str:
-    return name.replace("_", "-")
-
-
-_READ: Mapping[str, Callable[[Any], Any]] = {
-    "int": int,
-    "str": str,
-    "float": float,
-    "Positions | None": lambda packed: np.frombuffer(packed, "<i4").astype(np.int64),
-}
-"""Readers of a task's entries, by their types."""
-
-
-TASK_NAMES = frozenset({VERSION, *(_entry(field.name) for field in fields(TrainTask))})
-"""Names of the entries of a task, those with their default among them."""
+ENTRIES = {field.name.replace("_", "-"): field for field in fields(TrainTask)}
+"""The fields of a task by the names of their entries."""
 
 
 def train_content(
@@ -157,18 +148,13 @@ def train_content(
     """
     config = task.to_config()
     if more:
-        if taken := ", ".join(sorted(set(more) & TASK_NAMES)):
+        if taken := ", ".join(sorted(more.keys() & {VERSION, *ENTRIES})):
             raise ConfigurationError(f"train_config has {taken}; choose names that no task has")
         config.update(more)
     content = RecordDict({ARRAYS: arrays, CONFIG: config})
-    if extras is not None:
+    if extras:
         content[EXTRAS] = extras
     return content
-
-
-def extras_record(arrays: Arrays) -> ArrayRecord | None:
-    """Return arrays by name as the record that travels besides a posterior; None without any."""
-    return vectors_to_arrays(arrays) if arrays else None
 
 
 def reply_content(

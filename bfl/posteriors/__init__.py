@@ -1,6 +1,5 @@
 """Mean-field Gaussian posteriors over a network's parameters, as flat vectors."""
 
-from bfl.posteriors.manifest import Manifest, Parameter
-from bfl.posteriors.posterior import Posterior
+from bfl.posteriors.posterior import Manifest, Parameter, Posterior
 
 __all__ = ["Manifest", "Parameter", "Posterior"]

@@ -9,7 +9,8 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 from bfl.engine.flower import new_run
-from bfl.federation.wire import EXTRAS, TrainTask, extras_record, posterior_to_arrays, train_content
+from bfl.federation import wire
+from bfl.federation.wire import EXTRAS, TrainTask, posterior_to_arrays, train_content
 from bfl.learning.corrections import GREATEST_CONTROL
 from bfl.posteriors import Posterior
 from clients import client_app
@@ -43,9 +44,9 @@ def reason(beside: ArrayRecord | ConfigRecord | None, **node: Any) -> str:
 
 
 def test_what_is_declared_is_trained_with() -> None:
-    assert TRAINS in reason(extras_record(SOUND), simulation=True)
+    assert TRAINS in reason(wire.vectors_to_arrays(SOUND), simulation=True)
     wide = {**SOUND, "control-mean": np.full(3, GREATEST_CONTROL, np.float32)}
-    assert TRAINS in reason(extras_record(wide), simulation=True)
+    assert TRAINS in reason(wire.vectors_to_arrays(wide), simulation=True)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_what_is_declared_is_trained_with() -> None:
     ],
 )
 def test_anything_else_is_refused_before_training(sent: Any, problem: str) -> None:
-    said = reason(extras_record(sent))
+    said = reason(wire.vectors_to_arrays(sent))
     assert said.startswith("RunError: the server has sent")
     assert problem in said
 

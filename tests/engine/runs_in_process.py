@@ -18,7 +18,7 @@ from bfl.federation.state import Snapshots
 from strategies import flower_clients
 
 if TYPE_CHECKING:
-    from bfl.learning.training.task import LocalTask
+    from bfl.learning.training import LocalTask
     from bfl.learning.training.trainer import LocalTrainer
 
 ROOT = Path(__file__).resolve().parents[2]

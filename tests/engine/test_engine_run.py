@@ -12,7 +12,8 @@ from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.superlink.federation import NoOpFederationManager
 
-from bfl.engine.flower import grid_of, poll_interval, simulation
+from bfl.engine.flower import grid_of, simulation
+from bfl.engine.flower.replies import Replies
 from bfl.engine.flower.simulation import _PoolOfRun
 from bfl.engine.run import EngineRun, run_of, runs_in_progress
 from bfl.errors import RunError
@@ -68,7 +69,7 @@ def test_the_grid_of_a_run_raises_when_it_has_ended() -> None:
     with grid_of(run):
         grid = make_grid()
     assert run_of(grid) is run
-    assert poll_interval(grid) < 0.01
+    assert Replies(grid).interval < 0.01 < Replies(object()).interval
     run.end("power cut")
     for ask in (grid.get_node_ids, lambda: grid.push_messages([])):
         with pytest.raises(RunError, match="power cut"):

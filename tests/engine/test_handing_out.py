@@ -16,7 +16,7 @@ from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.superlink.federation import NoOpFederationManager
 from flwr.superlink.grid import InMemoryGrid
 
-from bfl.engine.flower import new_messages, new_run, poll_interval
+from bfl.engine.flower import new_messages, new_run
 
 
 class Engine:
@@ -82,8 +82,3 @@ def test_it_looks_at_new_messages_only(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = 0
     assert engine.taken() == []
     assert looked <= 1
-
-
-def test_replies_are_looked_for_often_in_this_process_and_not_elsewhere() -> None:
-    assert poll_interval(Engine(1).grid) < 0.01
-    assert poll_interval(object()) == 0.05

@@ -18,7 +18,7 @@ from runs_in_process import (
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation import wire
 from bfl.federation.wire import extra_arrays, posterior_from_arrays
-from bfl.learning.training.task import LocalTask
+from bfl.learning.training import LocalTask
 from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors.posterior import VECTORS
 

@@ -14,8 +14,7 @@ from bfl.errors import RunError
 from bfl.federation.outgoing import sent
 from bfl.federation.parts import Counts
 from bfl.federation.privacy import difference
-from bfl.posteriors import Manifest, Posterior
-from bfl.posteriors.manifest import Parameter
+from bfl.posteriors import Manifest, Parameter, Posterior
 from strategies.method import Method
 from strategies.privacy import PoolNoise, pool_noise
 from strategies.round import TrainingRequest

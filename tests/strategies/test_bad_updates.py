@@ -22,7 +22,8 @@ from small_federation import (
 import strategies
 from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.weightings import weightings
-from bfl.engine.flower import new_run, set_message_id
+from bfl.engine.flower import new_run
+from bfl.engine.flower.replies import set_message_id
 from bfl.errors import RunError
 from bfl.experiments.results.clients import metrics_of_clients
 from bfl.federation.wire import (

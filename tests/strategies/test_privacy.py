@@ -15,7 +15,7 @@ from bfl.federation.privacy import Ledger, gaussian_epsilon, sampled_gaussian_ep
 from bfl.federation.sampling import samplings
 from bfl.learning.example_privacy import DifferentiallyPrivateSgd
 from bfl.learning.inferences import inferences
-from bfl.posteriors.manifest import Manifest, Parameter
+from bfl.posteriors import Manifest, Parameter
 from clients.client_app import app
 from strategies.application.checks import check_moving_statistics, check_privacy
 from strategies.federation import Federation, discover

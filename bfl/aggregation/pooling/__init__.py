@@ -6,14 +6,13 @@ from bfl.aggregation.pooling.base import (
     DAMPING,
     Pooled,
     PoolingRule,
-    pooling_rules,
-)
-from bfl.aggregation.pooling.core import (
     Statistics,
+    Sums,
     client_statistics,
     normalised,
     pool,
     pooled_statistics,
+    pooling_rules,
 )
 
 __all__ = [
@@ -23,6 +22,7 @@ __all__ = [
     "Pooled",
     "PoolingRule",
     "Statistics",
+    "Sums",
     "client_statistics",
     "normalised",
     "pool",

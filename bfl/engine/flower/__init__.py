@@ -5,8 +5,8 @@ until 1.26 does. All that this project takes from Flower outside ``flwr.app``, `
 and ``flwr.clientapp`` is taken in this folder; ``tests/engine/test_private_parts.py`` names each
 part, and the next release fails there first.
 
-Here are Flower's grid in memory, for a run that can be ended, its messages, runs, errors and log;
-``app`` and ``simulation`` make runs.
+Here are Flower's grid in memory, for a run that can be ended, its runs, errors and log; ``replies``
+has its messages, and ``app`` and ``simulation`` make runs.
 """
 
 from __future__ import annotations
@@ -31,10 +31,6 @@ __all__ = ["OWN_SERVER", "FlowerApp", "RayEngine", "Values", "run_serially"]
 NO_REPLY, CLIENT_RAISED = 0, 2
 """Flower's ErrorCode.UNKNOWN and ErrorCode.CLIENT_APP_RAISED_EXCEPTION."""
 
-IN_MEMORY_INTERVAL = 0.005
-"""Seconds between looks for replies in memory. With Flower's 0.1 s, half of a round of ten small
-clients would be waiting."""
-
 HANDING_OUT = (0.005, 0.025)
 """Seconds between looks for messages to hand out: after the last ones, and after a long time."""
 
@@ -52,20 +48,11 @@ def __getattr__(name: str) -> Any:
 
 def is_simulation(grid: Any) -> bool:
     """Return whether the nodes of a grid are simulated, by Flower's engine or by the serial one."""
-    serial = sys.modules.get("bfl.engine.serial")
-    return _is_in_memory(grid) or (serial is not None and isinstance(grid, serial.SerialGrid))
-
-
-def poll_interval(grid: Any) -> float:
-    """Return how many seconds to wait between looks for replies."""
-    if _is_in_memory(grid):
-        return IN_MEMORY_INTERVAL
-    return float(getattr(grid, "pull_interval", 0.05))
-
-
-def _is_in_memory(grid: Any) -> bool:
-    flower = sys.modules.get("flwr.superlink.grid.inmemory_grid")
-    return flower is not None and isinstance(grid, flower.InMemoryGrid)
+    engines = {"flwr.superlink.grid": "InMemoryGrid", "bfl.engine.serial": "SerialGrid"}
+    loaded = {
+        sys.modules[module]: name for module, name in engines.items() if module in sys.modules
+    }
+    return any(isinstance(grid, getattr(module, name)) for module, name in loaded.items())
 
 
 def new_run(overrides: Mapping[str, Any]) -> Any:
@@ -95,11 +82,6 @@ def new_context(run_id: int, values: Mapping[str, Any]) -> Any:
     return Context(
         run_id=run_id, node_id=0, node_config={}, state=RecordDict(), run_config=dict(values)
     )
-
-
-def set_message_id(message: Any, message_id: str) -> None:
-    """Give a message its id, as Flower's grids do: its metadata has no setter for it."""
-    message.metadata.__dict__["_message_id"] = message_id
 
 
 @contextmanager

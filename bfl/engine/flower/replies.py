@@ -16,10 +16,12 @@ from functools import partial
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
-from bfl.engine.flower import set_message_id
-
 if TYPE_CHECKING:
     from flwr.app import Message
+
+IN_MEMORY_INTERVAL = 0.005
+"""Seconds between looks for replies in memory. With Flower's 0.1 s, half of a round of ten small
+clients would be waiting."""
 
 LOOK = 2.0
 """Seconds that a look takes for one reply at most, where others are on their way."""
@@ -43,13 +45,16 @@ class Replies:
 
     Attributes:
         coming: The replies that are announced and not there, by the message that they answer.
+        interval: Seconds to wait between looks.
     """
 
     def __init__(self, grid: Any) -> None:
-        flower = sys.modules.get("flwr.superlink.grid.http_grid")
+        flower: Any = sys.modules.get("flwr.superlink.grid")
         self.coming: dict[str, _Reply] = {}
         self._grid = grid
         self._in_pieces = flower is not None and isinstance(grid, flower.HttpGrid)
+        in_memory = flower is not None and isinstance(grid, flower.InMemoryGrid)
+        self.interval = IN_MEMORY_INTERVAL if in_memory else getattr(grid, "pull_interval", 0.05)
 
     def look(self, message_ids: Collection[str], most_bytes: int, patience: float) -> Arrivals:
         """Return what has come since the last look, and wait for nothing.
@@ -206,3 +211,8 @@ def _array_bytes(pieces: Mapping[str, bytes]) -> int:
             named = Counter[int](json.loads(body)["arraychunk_ids"])
             size += sum(len(pieces[children[at]]) * times for at, times in named.items())
     return size
+
+
+def set_message_id(message: Any, message_id: str) -> None:
+    """Give a message its id, as Flower's grids do: its metadata has no setter for it."""
+    message.metadata.__dict__["_message_id"] = message_id

@@ -43,7 +43,7 @@ from bfl.files import (
     try_lock,
     write_atomically,
 )
-from bfl.posteriors.manifest import Manifest
+from bfl.posteriors import Manifest
 from bfl.posteriors.posterior import Posterior
 from bfl.texts import from_json, from_toml, printable
 

@@ -16,8 +16,7 @@ from bfl.learning.augmentations import Augmentation
 from bfl.learning.networks.layers import split
 from bfl.learning.networks.network import Network, normalized_images, of_images
 from bfl.learning.optimizers import Optimizer
-from bfl.learning.training.learner import OptimizedVariables
-from bfl.learning.training.task import batches, filled_batches
+from bfl.learning.training.learner import OptimizedVariables, batches, filled_batches
 from bfl.posteriors import Posterior
 
 

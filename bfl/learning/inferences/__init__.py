@@ -14,7 +14,7 @@ from bfl.learning.networks.parametrizations import (
     Parametrization,
     RelativePrecision,
 )
-from bfl.posteriors.manifest import KernelInitialization
+from bfl.posteriors.posterior import KernelInitialization
 from bfl.registry import Component, Registry
 
 if TYPE_CHECKING:

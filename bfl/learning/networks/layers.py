@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from bfl.keras import keras, tf, tfp
 from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
-from bfl.posteriors.manifest import Initialization, Parameter
+from bfl.posteriors.posterior import Initialization, Parameter
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from bfl.errors import ConfigurationError
 from bfl.federation.parts import Arrays, Trained, TwoSidedPart
-from bfl.posteriors import Manifest, Posterior
-from bfl.posteriors.manifest import Parameter
+from bfl.posteriors import Manifest, Parameter, Posterior
 from bfl.posteriors.posterior import VECTORS
 from bfl.registry import Registry
 

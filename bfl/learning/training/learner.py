@@ -1,4 +1,4 @@
-"""One network in training: its loss and gradients on a batch, and its steps.
+"""One network in training: its batches, its loss and gradients on one, and its steps.
 
 What a task hands to a step are variables, so that no task traces the step anew.
 """
@@ -288,3 +288,28 @@ class Offsets:
         offsets = (self._variables.get(id(variable)) for variable in variables)
         pairs = zip(offsets, gradients, strict=True)
         return [gradient if offset is None else gradient + offset for offset, gradient in pairs]
+
+
+def batches(
+    count: int, batch_size: int, epochs: int, generator: np.random.Generator
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+    """Return positions (E·⌈N/B⌉, B) into N examples of E epochs, and their weights, 1 or 0.
+
+    Every epoch is a permutation. All batches have one size, so that the training step is traced
+    once: the last batch is filled up with the epoch's first examples at weight 0, which take part
+    in batch normalisation's statistics but not in the loss.
+    """
+    orders = [generator.permutation(count) for _ in range(epochs)]
+    filled = [filled_batches(order, batch_size) for order in orders]
+    return np.concatenate([o for o, _ in filled]), np.concatenate([w for _, w in filled])
+
+
+def filled_batches(
+    order: npt.NDArray[np.integer], batch_size: int
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+    """Return one visit of examples in an order, as ``batches`` does."""
+    steps = -(-order.size // batch_size)
+    weights = np.zeros(steps * batch_size, np.float32)
+    weights[: order.size] = 1.0
+    positions = np.resize(order, steps * batch_size).astype(np.int32)
+    return positions.reshape(steps, batch_size), weights.reshape(steps, batch_size)

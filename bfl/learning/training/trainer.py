@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl import randomness
-from bfl.archives import add_prefix, strip_prefix
+from bfl import archives, randomness
 from bfl.data.images import Images
 from bfl.errors import ConfigurationError
 from bfl.federation.parts import Arrays
 from bfl.keras import tf
+from bfl.learning import personalizations
 from bfl.learning.augmentations import Augmentation
 from bfl.learning.corrections import Correction, corrections
 from bfl.learning.example_privacy import ExamplePrivacy, PrivateGradients
@@ -26,10 +26,9 @@ from bfl.learning.networks.layers import split
 from bfl.learning.networks.network import Network, as_labels, normalized_images, of_images
 from bfl.learning.objectives import Term, objectives
 from bfl.learning.optimizers import Optimizer
-from bfl.learning.personalizations import BothModels, Model, PersonalModel
 from bfl.learning.priors import NormalPrior
-from bfl.learning.training.learner import Batch, Learner
-from bfl.learning.training.task import LocalResult, LocalTask, batches
+from bfl.learning.training import LocalResult, LocalTask
+from bfl.learning.training.learner import Batch, Learner, batches
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 
@@ -105,7 +104,7 @@ class LocalTrainer:
         Given are all training images (N_all, H, W, C) and labels (N_all,), classes or float32.
         """
         count = int(task.examples.size)
-        run_steps = task.run_steps(self.batch_size)
+        run_steps = task.rounds * task.epochs * -(-count // self.batch_size)
         start = task.start or task.received
         self.learner.begin(start, task.received, task.prior, task.optimizer_state, run_steps)
         if self.learner.offsets:
@@ -181,13 +180,13 @@ class LocalTrainer:
         rate: Any,
     ) -> Any:
         batch, network_key = self._batch(images, labels, weights, key, count)
-        meme = Model(self.learner, batch, network_key, number, rate)
+        meme = personalizations.Model(self.learner, batch, network_key, number, rate)
         if not self.companion:
             return meme.learn(meme.forward())
         companion = self.companion
         own_key, mean_key = tf.unstack(split(personal_key, 2))
-        personal = Model(companion.learner, batch, own_key, number, companion.rate)
-        both = BothModels(meme, personal, companion.mean, mean_key)
+        personal = personalizations.Model(companion.learner, batch, own_key, number, companion.rate)
+        both = personalizations.BothModels(meme, personal, companion.mean, mean_key)
         return companion.personalization.step(both)
 
     def _batch(
@@ -311,7 +310,7 @@ class PersonalNetwork:
         mean: A network of the meme's parameters as points, which predicts for the meme at its mean.
     """
 
-    personalization: PersonalModel
+    personalization: personalizations.PersonalModel
     network: Network
     optimizer: Optimizer
     mean: Network
@@ -338,7 +337,7 @@ class Companion:
         start = self.network.initial_posterior(personal.seed)
         if "mean" in state:
             start = Posterior(*(state[name] for name in VECTORS))
-        optimizer_state = strip_prefix(OPTIMIZER, state)
+        optimizer_state = archives.strip_prefix(OPTIMIZER, state)
         self.learner.begin(start, start, NormalPrior(0.0, 1.0), optimizer_state, run_steps)
         self.key.assign(randomness.key(task.seed, "personal-steps", *task.key_labels))
         self.rate.assign(personal.learning_rate)
@@ -347,5 +346,5 @@ class Companion:
         """Return what the client keeps of the personal model after a task."""
         kept: dict[str, npt.NDArray[Any]] = {**self.network.posterior().vectors()}
         if task.personal and task.personal.keeps_optimizer:
-            kept |= add_prefix(OPTIMIZER, self.learner.optimized.state(steps))
+            kept |= archives.add_prefix(OPTIMIZER, self.learner.optimized.state(steps))
         return kept

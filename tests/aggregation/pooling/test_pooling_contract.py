@@ -26,7 +26,7 @@ from bfl.aggregation.pooling import (
     pool,
     pooling_rules,
 )
-from bfl.aggregation.pooling.core import Sums
+from bfl.aggregation.pooling.base import Sums
 from bfl.errors import PosteriorError
 from bfl.posteriors import Posterior
 
@@ -225,7 +225,7 @@ def test_blocks_do_not_show(
     for given_previous in (None, previous):
         whole = pool_all(rule, clients, weights, given_previous)
         with monkeypatch.context() as patch:
-            patch.setattr("bfl.aggregation.pooling.core.BLOCK", 64)  # the last of them is short
+            patch.setattr("bfl.aggregation.pooling.base.BLOCK", 64)  # the last of them is short
             assert_identical(pool_all(rule, clients, weights, given_previous), whole)
 
 

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from bfl.aggregation.pooling import pool, pooling_rules
-from bfl.aggregation.pooling.core import BLOCK
+from bfl.aggregation.pooling.base import BLOCK
 from bfl.posteriors import Posterior
 
 Array = npt.NDArray[np.float64]

@@ -58,7 +58,7 @@ def encoding(change: Callable[[tuple[Array, ...]], Any]) -> PoolingRule:
 def test_variances_that_are_none_are_refused_in_the_first_block_that_has_some(
     value: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bfl.aggregation.pooling.core.BLOCK", 16)
+    monkeypatch.setattr("bfl.aggregation.pooling.base.BLOCK", 16)
 
     def change(decoded: Decoded) -> Decoded:
         if decoded.mean.size < 16:  # the last four
@@ -113,7 +113,7 @@ def test_what_is_known_is_not_overwritten(known: str) -> None:
 
 
 def test_what_float32_cannot_hold_is_clipped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bfl.aggregation.pooling.core.BLOCK", 16)
+    monkeypatch.setattr("bfl.aggregation.pooling.base.BLOCK", 16)
     limit = np.finfo(np.float32)
 
     def change(decoded: Decoded) -> Decoded:

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from bfl.aggregation.samplers import ClientModels, Sampler, join_values, samplers
-from bfl.posteriors import Manifest, Posterior
-from bfl.posteriors.manifest import Parameter
+from bfl.posteriors import Manifest, Parameter, Posterior
 
 D, P = 3, 4
 SIZES = (10, 30, 60)

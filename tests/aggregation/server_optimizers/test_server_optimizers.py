@@ -86,7 +86,7 @@ def test_momentum_of_0_at_rate_1_takes_the_pool_bit_for_bit() -> None:
 def _flowers_replies(pooled: Posterior) -> list[Any]:
     from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
-    from bfl.engine.flower import set_message_id
+    from bfl.engine.flower.replies import set_message_id
 
     arrays = ArrayRecord({"mean": Array(pooled.mean), "point": Array(pooled.point)})
     content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 1})})

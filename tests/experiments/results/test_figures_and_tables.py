@@ -31,7 +31,7 @@ from bfl.experiments.results.summary import (
     write_foreign,
 )
 from bfl.experiments.results.table import metrics_table, results_table
-from bfl.posteriors.manifest import Manifest, Parameter
+from bfl.posteriors import Manifest, Parameter
 from bfl.posteriors.posterior import Posterior
 
 CONFIG = {

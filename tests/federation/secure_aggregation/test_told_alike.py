@@ -17,7 +17,7 @@ from bfl.federation.secure_aggregation.masking import (
     encoded_statistics,
 )
 from bfl.federation.secure_aggregation.messages import task_digest
-from bfl.federation.wire import TrainTask, extras_record, posterior_to_arrays, train_content
+from bfl.federation.wire import TrainTask, posterior_to_arrays, train_content, vectors_to_arrays
 from bfl.posteriors import Posterior
 
 OTHER = TOLD[::-1]
@@ -44,7 +44,7 @@ def message(
         **{"partition_id": 0, "examples": None, **of_one_client},
     )
     arrays = posterior_to_arrays(posterior)
-    return train_content(arrays, task, more, extras_record(beside or {}))
+    return train_content(arrays, task, more, vectors_to_arrays(beside or {}))
 
 
 def digest(content: RecordDict, exponents: list[int], total: float = 60.0) -> bytes:

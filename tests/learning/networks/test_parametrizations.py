@@ -8,7 +8,7 @@ from small_network import build
 
 from bfl.learning.inferences import inferences
 from bfl.learning.networks.parametrizations import LogVariance
-from bfl.posteriors.manifest import Manifest, Parameter
+from bfl.posteriors import Manifest, Parameter
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 

@@ -5,8 +5,7 @@ import pytest
 
 from bfl.errors import ConfigurationError, PosteriorError
 from bfl.learning.shared import SharedParameters, shared_parameters
-from bfl.posteriors import Manifest, Posterior
-from bfl.posteriors.manifest import Parameter
+from bfl.posteriors import Manifest, Parameter, Posterior
 from bfl.posteriors.posterior import VECTORS
 
 LAYERS = {

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bfl.learning.training.task import batches, filled_batches
+from bfl.learning.training.learner import batches, filled_batches
 
 
 @settings(max_examples=150, deadline=None)

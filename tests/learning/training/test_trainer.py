@@ -171,7 +171,7 @@ def replayed(trainer, received, optimizer_state, gradient, rate):
     from bfl.keras import tf
 
     task = make_task(received, np.arange(32), optimizer_state=optimizer_state)
-    state, steps = task.optimizer_state, task.run_steps(BATCH)
+    state, steps = task.optimizer_state, task.epochs * 32 // BATCH
     trainer.learner.begin(received, task.received, task.prior, state, steps)
     gradients = [tf.fill(v.shape, gradient) for v in trainer.network.trainable_variables]
     trainer.learner.optimized.step(gradients, 0, tf.constant(rate))
