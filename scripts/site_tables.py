@@ -19,7 +19,7 @@ HEART += ["slope", "ca", "thal", "num"]
 CODES = ["cp", "restecg", "slope", "thal"]
 """Columns whose numbers are names."""
 
-EVERY = 43
+EVERY = 127
 """Hours between two rows of a station: prime, so that all hours of the day occur."""
 
 UNHEALTHY = 75.0

@@ -164,6 +164,7 @@ class Closed:
             # A set of what is unlike the calibration examples would promise nothing.
             strange = familiar < self.threshold
             held = {name: members | strange[:, None] for name, members in held.items()}
+        scores = {**predictions.scores, **scores}
         return replace(predictions, scores=scores, sets=held, familiarity=familiar)
 
     def _bounded(self, features: npt.ArrayLike) -> Array:

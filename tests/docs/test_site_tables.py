@@ -21,14 +21,14 @@ def test_the_tables_of_sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert heart.loc["hungarian", ["trestbps", "chol"]].tolist() == [9, 8]
     assert heart.loc["va", "cp"] == "code 4"
 
-    hours = pd.date_range("2016-02-28", periods=100, freq="h")
+    hours = pd.date_range("2016-02-24", periods=300, freq="h")
     lines = [
-        f"1,{t.year},{t.month},{t.day},{t.hour},{70 + hour // 8}{',1' * 9},N,1,X"
+        f"1,{t.year},{t.month},{t.day},{t.hour},{70 + hour // 25}{',1' * 9},N,1,X"
         for hour, t in enumerate(hours)
     ]
     (tmp_path / "PRSA_Data_X_1.csv").write_text("\n".join([HEADER, *lines]))
     train, test = script.beijing(tmp_path)
-    assert train["hour"].tolist() == [0, 19]  # hours 0 and 43 of the file
-    assert test["hour"].tolist() == [14]  # hour 86, in March
+    assert train["hour"].tolist() == [0, 7]  # hours 0 and 127 of the file
+    assert test["hour"].tolist() == [14]  # hour 254, in March
     assert [*train["polluted"], *test["polluted"]] == ["no", "no", "yes"]
     assert {"PM2.5", "PM10", "day", "year"}.isdisjoint(train)

@@ -64,7 +64,7 @@ def test_a_closed_run_predicts_as_it_was_judged(whole: RunFolder) -> None:
     assert predicted.arrays().keys() - {"class_names"} == written - {"labels", UNCLOSED}
     for name, held in judged.sets.items():
         np.testing.assert_array_equal(predicted.sets[name], held)
-    assert set(judged.scores) == {"feature-density"}
+    assert set(judged.scores) == {"feature-density", "energy", "max-logit"}
     np.testing.assert_array_equal(predicted.familiarity, judged.familiarity)
     before, after = (whole.metrics()[f"held-back-nll{word}"] for word in ("-before", ""))
     assert after <= before

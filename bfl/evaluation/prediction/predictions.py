@@ -96,6 +96,13 @@ class Predictions:
         return np.asarray(self.mean_probability.max(axis=1))
 
 
+ENERGY, MAX_LOGIT = "energy", "max-logit"
+"""Names of scores: −log Σ_c exp z_c and −max_c z_c of logits z, on average over the samples.
+
+Source: Liu et al. (2020), "Energy-based out-of-distribution detection", Eq. 4 with T = 1; Hendrycks
+et al. (2022), "Scaling out-of-distribution detection for real-world settings".
+"""
+
 SMALLEST = float(np.nextafter(0.0, 1.0))
 
 OFF_BY_ROUNDING = 1e-3
@@ -171,6 +178,7 @@ class PredictionStatistics:
         self._entropy = np.zeros(0)
         self._aleatoric = np.zeros(0)
         self._squares = np.zeros(0)  # sum over the samples of sum_c (p - mean)^2
+        self._scores: dict[str, FloatArray] = {}
 
     @classmethod
     def of(cls, samples: Iterable[npt.ArrayLike]) -> PredictionStatistics:
@@ -205,6 +213,11 @@ class PredictionStatistics:
         """Take in one sample by its logits (N, C), whose likelihoods have no least value."""
         log_probability = log_softmax(logits, self._mean.shape if self._samples else None)
         self._add(np.exp(log_probability), log_probability)
+        largest = np.asarray(logits, np.float64).max(axis=1)
+        found = {ENERGY: log_probability.max(axis=1) - largest, MAX_LOGIT: -largest}
+        for name, score in found.items():
+            mean = self._scores.get(name, 0.0)
+            self._scores[name] = mean + (score - mean) / self._samples
 
     def result(self) -> Predictions:
         """Return the predictions; later samples do not change them."""
@@ -217,6 +230,7 @@ class PredictionStatistics:
             aleatoric=self._aleatoric.copy(),
             epistemic=self._squares / self._samples,
             samples=self._samples,
+            scores=dict(self._scores),
         )
 
     def _add(self, sample: FloatArray, log_sample: FloatArray) -> None:

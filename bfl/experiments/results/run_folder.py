@@ -31,7 +31,13 @@ from bfl.archives import ArrayFile, open_arrays
 from bfl.closing.conformal import SETS
 from bfl.closing.feature_density import DENSITY
 from bfl.errors import ConfigurationError, DataError, PosteriorError, RunError
-from bfl.evaluation.prediction.predictions import FloatArray, IntArray, Predictions
+from bfl.evaluation.prediction.predictions import (
+    ENERGY,
+    MAX_LOGIT,
+    FloatArray,
+    IntArray,
+    Predictions,
+)
 from bfl.evaluation.regression import FAMILIARITY, INTERVAL, Mixtures
 from bfl.evaluation.uncertainty.base import measure_all
 from bfl.files import (
@@ -483,8 +489,9 @@ class RunFolder(Files):
         with self.reading_arrays(PREDICTIONS) as arrays:
             of_classes = ("mean_probability", "log_mean_probability")
             shape = arrays[of_classes[0]].shape
-            scores = [name for name in (DENSITY, FAMILIARITY) if name in arrays]
+            scores = [name for name in (ENERGY, MAX_LOGIT, DENSITY) if name in arrays]
             of_examples = ("expected-entropy", "aleatoric", "epistemic", "labels", *scores)
+            of_examples += (FAMILIARITY,) if FAMILIARITY in arrays else ()
             sets = [name for name in SETS if name in arrays]
             shapes = dict.fromkeys((*of_classes, *sets), shape)
             shapes |= dict.fromkeys(of_examples, shape[:1])
@@ -496,7 +503,7 @@ class RunFolder(Files):
                 aleatoric=found["aleatoric"],
                 epistemic=found["epistemic"],
                 samples=int(found["samples"]),
-                scores={name: found[name] for name in scores if name == DENSITY},
+                scores={name: found[name] for name in scores},
                 sets={name: found[name].astype(np.bool_) for name in sets},
                 familiarity=found.get(FAMILIARITY),
             )

@@ -106,6 +106,9 @@ def test_logits_are_summed_in_the_logarithm(logits):
     expected = logsumexp(logarithms, axis=0) - np.log(5)
     np.testing.assert_allclose(result.log_mean_probability, expected, rtol=1e-12, atol=1e-12)
     assert_equal_statistics(result, whole_array(np.exp(logarithms)), 1e-12)
+    energy = -logsumexp(logits, axis=2).mean(axis=0)
+    np.testing.assert_allclose(result.scores["energy"], energy, rtol=1e-12, atol=1e-9)
+    np.testing.assert_allclose(result.scores["max-logit"], -logits.max(axis=2).mean(axis=0))
 
 
 @pytest.mark.parametrize(

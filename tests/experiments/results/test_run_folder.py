@@ -149,12 +149,15 @@ def test_a_posterior_that_does_not_fit_is_an_error(folder, posterior):
 
 def test_predictions_come_back_with_every_uncertainty_and_the_same_bytes(folder):
     random = np.random.default_rng(0)
-    samples = random.dirichlet(np.ones(4) * 0.4, size=(5, 20))
-    predictions, labels = PredictionStatistics.of(samples).result(), random.integers(0, 4, 20)
+    statistics = PredictionStatistics()
+    for logits in random.normal(size=(5, 20, 4)):
+        statistics.add_logits(logits)
+    predictions, labels = statistics.result(), random.integers(0, 4, 20)
     folder.write_predictions(predictions, labels)
     read, read_labels = folder.predictions()
     np.testing.assert_array_equal(read_labels, labels)
     assert read.samples == 5
+    np.testing.assert_equal(read.scores, predictions.scores)
     for name in (
         "mean_probability",
         "log_mean_probability",

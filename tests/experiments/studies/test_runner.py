@@ -200,7 +200,6 @@ REFUSED = [
     ("rounds =", "round =", "'rounds'"),
     ('strategy = "nwa"', 'stratgy = "nwa"', "strategy"),
     ('"nwa"', '"nwaa"', "run flipout-nwa_iid_seed-0 and 3 more"),
-    ("rounds = 4", "rounds = 0", "rounds is 0"),
     ('"nwa"', HEADS, "shared"),
     ("rounds =", 'dataset = "npz:x.npz"\nrounds =', "x.npz"),
     ('file = "published.csv"', 'file = "published.csv"' + CLAIM, "2 claims; 7 can"),
