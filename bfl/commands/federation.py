@@ -5,27 +5,20 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
-from bfl.commands.check import reading_of, report
+from bfl import printing
+from bfl.commands import check
 from bfl.commands.terminal import add_run_config_to, path_argument
 from bfl.configuration import resolve
 from bfl.configuration.sources import read_run_config
 from bfl.data.datasets import cached_dataset
-from bfl.deployment import setup
+from bfl.deployment import private_files, setup
 from bfl.deployment.client_list import ClientList
-from bfl.deployment.private_files import (
-    CLIENTS,
-    IDENTITY,
-    SERVER_CERTIFICATE,
-    SETTINGS,
-    FederationFolder,
-)
+from bfl.deployment.private_files import FederationFolder
 from bfl.deployment.settings import ServerSettings, checked_hosts
-from bfl.errors import ConfigurationError, DataError, RunError
+from bfl.errors import ConfigurationError, RunError
 from bfl.files import given_path
-from bfl.printing import doing, shown
 from bfl.texts import read_text
 
 STATE = "state"
@@ -101,10 +94,9 @@ def add_to(federation: argparse.ArgumentParser) -> None:
     start.add_argument(
         "--baselines", default="", metavar="local", help="make each client's own model beside it"
     )
-    check = command(
-        "check", check_folder, "check the folder of the server or of a client", "the folder"
-    )
-    add_run_config_to(check, "the run's, whose keys say how a client's own data are read")
+    text = "check the folder of the server or of a client"
+    checked = command("check", check_folder, text, "the folder")
+    add_run_config_to(checked, "the run's, whose keys say how a client's own data are read")
     text = "the server's door alone; `server` starts it"
     command("proxy", serve_proxy, text, "the server's folder")
 
@@ -124,7 +116,7 @@ def make(given: argparse.Namespace) -> None:
 def add_client(given: argparse.Namespace) -> None:
     """Let one client more in."""
     folder = FederationFolder(given.folder)
-    listed = folder.server / CLIENTS
+    listed = folder.server / private_files.CLIENTS
     before = ClientList.read(listed).num_partitions if listed.is_file() else None
     key = None
     if given.public_key is not None:
@@ -148,7 +140,7 @@ def add_client(given: argparse.Namespace) -> None:
 def revoke_client(given: argparse.Namespace) -> None:
     """Take a client off the list."""
     client = setup.revoke_client(given.folder, given.name)
-    listed = FederationFolder(given.folder).server / CLIENTS
+    listed = FederationFolder(given.folder).server / private_files.CLIENTS
     print(f"client {client.name} is revoked; {TO_THE_SERVER.format(listed)}")
     print(
         f"partition {client.partition_id} is vacant, and a run waits for all: bfl federation "
@@ -161,32 +153,31 @@ def renew_certificate(given: argparse.Namespace) -> None:
     hosts = checked_hosts(given.host) if given.host else ()
     setup.renew(given.folder, hosts, datetime.now(UTC))
     server = FederationFolder(given.folder).server
-    print(f"{server / SERVER_CERTIFICATE} is new; restart the server with it")
+    print(f"{server / private_files.SERVER_CERTIFICATE} is new; restart the server with it")
 
 
 def check_folder(given: argparse.Namespace) -> None:
     """Check the folder of the server or of a client, as its start does."""
-    from bfl.deployment.client import check_client
-    from bfl.deployment.server import check_server
+    from bfl.deployment import client, server
 
-    doing("settings, certificates and data are read")
-    if (given.folder / IDENTITY).is_file():
-        identity, node = check_client(given.folder, datetime.now(UTC))
+    printing.doing("settings, certificates and data are read")
+    if (given.folder / private_files.IDENTITY).is_file():
+        identity, node = client.check_client(given.folder, datetime.now(UTC))
         if node.dataset:
-            reading = reading_of(given.run_config)[1]
-            print(report(node.dataset, node.data_dir or "", reading))
+            reading = check.reading_of(given.run_config)[1]
+            print(check.report(node.dataset, node.data_dir or "", reading))
             dataset = cached_dataset(node.dataset, node.data_dir or "", reading)
             # Nodes agree on the classes of tables before the first round.
             if dataset.numbered_here and not dataset.encoding:
-                raise DataError(
+                raise ConfigurationError(
                     f"client {identity.name}: {dataset.numbered_here}, which another client may "
                     "number otherwise; allowed: a file classes.txt in a folder, or an array "
                     "class_names in an archive, with all classes of the run in its order"
                 )
         print(f"client {identity.name}: nothing is missing")
     else:
-        _, listed = check_server(given.folder, datetime.now(UTC))
-        names = ", ".join(client.name for client in listed.clients)
+        _, listed = server.check_server(given.folder, datetime.now(UTC))
+        names = ", ".join(each.name for each in listed.clients)
         print(f"server: nothing is missing; it lets in {names or 'nobody'}")
 
 
@@ -194,63 +185,63 @@ def serve(given: argparse.Namespace) -> None:
     """Run the server."""
     from bfl.deployment.server import serve_federation
 
-    serve_federation(given.folder, given.state or given.folder / STATE, partial(print, flush=True))
+    serve_federation(given.folder, given.state or given.folder / STATE, printing.say)
 
 
 def join(given: argparse.Namespace) -> None:
     """Run a client."""
     from bfl.deployment.client import run_client
 
-    run_client(given.folder, given.state or given.folder / STATE, partial(print, flush=True))
+    run_client(given.folder, given.state or given.folder / STATE, printing.say)
 
 
 def start_run(given: argparse.Namespace) -> None:
     """Start a run in a federation whose server runs on this machine, and follow it to its end."""
-    from bfl.deployment.processes import command, flower_environment
-    from bfl.deployment.run import RUN_LOG, follow_run, wait_for_server
-    from bfl.deployment.server import CONNECTION, HOME
-    from bfl.engine.flower import FlowerApp, Values
-    from bfl.engine.flower.app import bundled
+    from bfl.deployment import processes, run, server
+    from bfl.engine.flower import app as flower
     from bfl.experiments.results.run_folder import RunFolder
-    from bfl.experiments.run.baselines import CENTRAL, baselines_of, make_baselines
+    from bfl.experiments.run import baselines
     from bfl.experiments.run.simulation import made_up_name
 
-    if CENTRAL in (baselines := baselines_of(given.baselines)):
+    if baselines.CENTRAL in (chosen := baselines.baselines_of(given.baselines)):
         raise ConfigurationError("--baselines central takes all data to one place; allowed: local")
-    settings = ServerSettings.read(given.folder / SETTINGS)
+    settings = ServerSettings.read(given.folder / private_files.SETTINGS)
     state = (given.state or given.folder / STATE).resolve()
-    home, log = state / HOME, state / RUN_LOG
-    app, overrides = FlowerApp.own(), read_run_config(given.run_config)
+    home, log = state / server.HOME, state / run.RUN_LOG
+    app, overrides = flower.FlowerApp.own(), read_run_config(given.run_config)
     configuration = resolve(app.run_config(overrides))
     keys = configuration.keys
-    if baselines and configuration.exchange.secure_sums:
+    if chosen and configuration.exchange.secure_sums:
         raise ConfigurationError(
             f"--baselines {given.baselines}: a client's own model is no sum over clients, and "
             f"exchange is {configuration.exchange.name}; allowed: exchange=direct, or no baselines"
         )
     folder = Path(keys.output_dir).absolute() / (keys.name or made_up_name(configuration))
     # The app runs in a folder of Flower's: its paths are absolute.
-    paths: Values = {"output-dir": str(folder.parent), "name": folder.name}
+    paths: flower.Values = {"output-dir": str(folder.parent), "name": folder.name}
     for key in ("plugins", "dataset", "data-dir", "server-data", "ood-dataset"):
         if value := configuration.values[key]:
             paths[key] = value
     if keys.initial_posterior:
         where = given_path(keys.initial_posterior, "initial-posterior")
         paths["initial-posterior"] = str(where.absolute())
-    say = partial(print, flush=True)
     try:
-        with shown(), bundled(app.folder) as code:
+        with printing.shown(), flower.bundled(app.folder) as code:
 
-            def make(changes: Values) -> None:
+            def make(changes: flower.Values) -> None:
                 values = app.for_flwr_run({**overrides, **paths, **changes})
-                environment = flower_environment(home)
-                follow_run(command("flwr"), code, CONNECTION, environment, values, log, say)
+                environment, flwr = processes.flower_environment(home), processes.command("flwr")
+                run.follow_run(flwr, code, server.CONNECTION, environment, values, log)
 
-            wait_for_server(settings.superlink_port)
-            say(f"run {folder.name}: its code is sent to the server, which starts a process for it")
+            run.wait_for_server(settings.superlink_port)
+            printing.say(
+                f"run {folder.name}: its code is sent to the server, which starts a process for it"
+            )
             make({})
-            if baselines:
-                make_baselines(RunFolder(folder), baselines, lambda changes, _: make(changes), say)
+            if chosen:
+                baselines.make_baselines(
+                    RunFolder(folder), chosen, lambda changes, _: make(changes), printing.say
+                )
     except (RunError, KeyboardInterrupt) as error:
         # Not where it was refused before it began.
         if not (folder / "config.toml").is_file():

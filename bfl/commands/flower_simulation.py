@@ -17,11 +17,10 @@ from bfl.configuration import resolve
 from bfl.configuration.sources import read_run_config, with_own_plugins
 from bfl.engine.flower import OWN_SERVER, FlowerApp, Values
 from bfl.engine.run import EngineRun
-from bfl.errors import ConfigurationError, unknown_name
+from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import DATA, METRICS, REPORT, RunFolder
 from bfl.experiments.run.baselines import baselines_of, make_runs
 from bfl.experiments.run.simulation import (
-    BACKENDS,
     DEFAULT_SUPERNODES,
     agree_on_clients,
     check,
@@ -126,8 +125,6 @@ def start(given: argparse.Namespace) -> None:
 
 def simulate(given: argparse.Namespace, run: EngineRun) -> None:
     """Make the run that the command's options describe."""
-    if given.backend not in BACKENDS:
-        raise ConfigurationError(unknown_name("--backend", given.backend, BACKENDS))
     doing("configuration and data are read")
     backend_config = read_backend_config(given.backend_config)
     app = FlowerApp.own()

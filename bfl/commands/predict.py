@@ -17,19 +17,10 @@ from bfl.api import Predictions, Result, load
 from bfl.api.result import POSTERIORS, PREDICT
 from bfl.archives import ALONE, open_arrays
 from bfl.closing.closed import UNLIKE
-from bfl.commands.terminal import (
-    check_new,
-    check_suffix,
-    console,
-    path_argument,
-    plain_warnings,
-    write_output,
-)
-from bfl.data.datasets.folder import SUFFIXES as PICTURES
-from bfl.data.datasets.folder import pictures_among
-from bfl.data.datasets.folder import read_pictures as read_files
+from bfl.commands import terminal
+from bfl.data.datasets import folder as pictures
+from bfl.data.datasets import table as tables
 from bfl.data.datasets.reading import PIXEL_RANGE, Reading
-from bfl.data.datasets.table import SUFFIXES, read_table, table_as_written
 from bfl.data.images import Images
 from bfl.errors import DataError
 from bfl.evaluation.regression import LEVEL, Mixtures
@@ -58,7 +49,9 @@ NPZ, CSV = ".npz", ".csv"
 
 def add_to(predict: argparse.ArgumentParser) -> None:
     """Add the options of ``bfl predict``."""
-    predict.add_argument("folder", type=path_argument, metavar="FOLDER", help="the run's folder")
+    predict.add_argument(
+        "folder", type=terminal.path_argument, metavar="FOLDER", help="the run's folder"
+    )
     predict.add_argument(
         "--data",
         type=_data,
@@ -70,7 +63,7 @@ def add_to(predict: argparse.ArgumentParser) -> None:
     )
     predict.add_argument(
         "--output",
-        type=path_argument,
+        type=terminal.path_argument,
         metavar="FILE",
         help="what gets the predictions, a new file: .csv with a line for each image or row, or "
         ".npz with all arrays (default: RUN-NAME-predictions.csv, here, written anew)",
@@ -81,7 +74,7 @@ def add_to(predict: argparse.ArgumentParser) -> None:
 
 def _data(given: str) -> Path:
     kind, _, path = given.partition(":")
-    return path_argument(path if path and kind in ("folder", "table", "npz") else given)
+    return terminal.path_argument(path if path and kind in ("folder", "table", "npz") else given)
 
 
 def add_prediction_to(command: argparse.ArgumentParser) -> None:
@@ -101,7 +94,7 @@ def add_prediction_to(command: argparse.ArgumentParser) -> None:
     )
 
 
-@plain_warnings()
+@terminal.plain_warnings()
 def predict_images(given: argparse.Namespace) -> None:
     """Predict images or rows, write all that is predicted, and print the first."""
     doing("the run and the data are read")
@@ -109,13 +102,13 @@ def predict_images(given: argparse.Namespace) -> None:
     table = _is_table(given, result.takes_rows)
     names = (given.folder.resolve().name, given.data.resolve().stem)
     output = given.output or Path(f"{'-'.join(names)}-predictions{CSV}")
-    check_suffix("--output", output, NPZ, CSV)
+    terminal.check_suffix("--output", output, NPZ, CSV)
     if given.output:  # the default is this command's own file
-        check_new(output)
+        terminal.check_new(output)
     _ = result.posterior  # what is wrong with the run's folder is not said of the images
     files: Sequence[Any]
     if table:
-        inputs: Any = read_table(given.data)
+        inputs: Any = tables.read_table(given.data)
         files = range(1, len(inputs) + 1)  # as where a row is refused
     else:
         files, inputs = _read_images(given, result)
@@ -129,24 +122,26 @@ def predict_images(given: argparse.Namespace) -> None:
     _print(columns, predictions, unit)
     if output.suffix.lower() == CSV:
         if table:
-            columns = table_as_written(given.data).join(columns, lsuffix=" (given)")
-        write_output(output, columns.to_csv(index=False).encode("utf-8", "surrogateescape"))
+            columns = tables.table_as_written(given.data).join(columns, lsuffix=" (given)")
+        terminal.write_output(
+            output, columns.to_csv(index=False).encode("utf-8", "surrogateescape")
+        )
         return
     arrays = {**predictions.arrays(), "files": np.array(files)}
     arrays |= {name: columns[name].to_numpy() for name in ("lower", "upper") if name in columns}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
-    write_output(output, buffer.getvalue())
+    terminal.write_output(output, buffer.getvalue())
 
 
 def _is_table(given: argparse.Namespace, takes_rows: bool) -> bool:
     if not given.data.exists():
         raise DataError(f"--data: there is no file or folder {given.data}{near_path(given.data)}")
-    table = given.data.suffix.lower() in SUFFIXES
+    table = given.data.suffix.lower() in tables.SUFFIXES
     if takes_rows and not table:
         raise DataError(
             f"{given.data} is no table, and {given.folder} was made on one; allowed: "
-            f"{' or '.join(SUFFIXES)}"
+            f"{' or '.join(tables.SUFFIXES)}"
         )
     if table and not takes_rows:
         raise DataError(f"{given.data} is a table, and {given.folder} was made on images")
@@ -193,7 +188,7 @@ def _print(columns: DataFrame, predictions: Predictions | Mixtures, unit: str) -
 
 def _read_images(given: argparse.Namespace, result: Result) -> tuple[Sequence[Any], Any]:
     """Return what names images, their files or their positions in an array, and the images."""
-    if not given.data.is_dir() and given.data.suffix.lower() not in PICTURES:
+    if not given.data.is_dir() and given.data.suffix.lower() not in pictures.SUFFIXES:
         images = read_images(given.data)
         return range(len(images)), images
     height, width, channels = result.image_shape
@@ -231,15 +226,19 @@ def read_pictures(path: Path, reading: Reading) -> tuple[tuple[str, ...], Images
     """
     root = path.parent if path.is_file() else path
     below = (p for p in root.rglob("*") if "/." not in f"/{p.relative_to(root).as_posix()}")
-    files, _ = pictures_among(iter([path]) if path.is_file() else below)
+    files, _ = pictures.pictures_among(iter([path]) if path.is_file() else below)
     if not files:
-        raise DataError(f"{path} has no image; their names end with {', '.join(PICTURES)}")
-    return tuple(str(each.relative_to(root)) for each in files), read_files(files, reading)
+        raise DataError(f"{path} has no image; their names end with {', '.join(pictures.SUFFIXES)}")
+    return tuple(str(each.relative_to(root)) for each in files), pictures.read_pictures(
+        files, reading
+    )
 
 
 def add_evaluate_to(evaluate: argparse.ArgumentParser) -> None:
     """Add the options of ``bfl evaluate``."""
-    evaluate.add_argument("folder", type=path_argument, metavar="RUN", help="the run's folder")
+    evaluate.add_argument(
+        "folder", type=terminal.path_argument, metavar="RUN", help="the run's folder"
+    )
     evaluate.add_argument(
         "--data",
         required=True,
@@ -256,18 +255,18 @@ def add_evaluate_to(evaluate: argparse.ArgumentParser) -> None:
     add_prediction_to(evaluate)
     evaluate.add_argument(
         "--output",
-        type=path_argument,
+        type=terminal.path_argument,
         metavar="FILE",
         help="what gets all numbers, a new JSON file",
     )
     evaluate.set_defaults(run=evaluate_run)
 
 
-@plain_warnings()
+@terminal.plain_warnings()
 def evaluate_run(given: argparse.Namespace) -> None:
     """Evaluate a run, print the numbers, and write them if asked to."""
     if given.output:
-        check_new(given.output)
+        terminal.check_new(given.output)
     doing("the network predicts")
     result = load(given.folder, given.posterior)
     found = result.evaluate(
@@ -280,7 +279,7 @@ def evaluate_run(given: argparse.Namespace) -> None:
         "" if result.takes_rows else ", as images of " + " x ".join(map(str, result.image_shape))
     )
     print(f"{given.folder} on {found['examples']} examples of {given.data}{shape}")
-    console().print(metrics_table(found["metrics"], found["samples"]))
+    terminal.console().print(metrics_table(found["metrics"], found["samples"]))
     if found["foreign"]:
         rows = [
             {"images": name, "near": source["near"], "uncertainty": by, **numbers}
@@ -296,6 +295,6 @@ def evaluate_run(given: argparse.Namespace) -> None:
         ]
         print_rows(rows, "Corrupted images")
     if given.output:
-        write_output(given.output, json.dumps(found, indent=1).encode())
+        terminal.write_output(given.output, json.dumps(found, indent=1).encode())
     else:
         print("nothing is written without --output")

@@ -16,9 +16,8 @@ from typing import Any
 
 import tomli_w
 
-from bfl.deployment.processes import Say
 from bfl.errors import RunError
-from bfl.printing import doing, spoke, stamp
+from bfl.printing import doing, say, spoke, stamp
 
 STARTED = re.compile(r"Successfully started run (\d+)")
 COMPLETED = "finished:completed"
@@ -66,7 +65,6 @@ def follow_run(
     environment: Mapping[str, str],
     values: Mapping[str, Any],
     log: Path,
-    say: Say,
 ) -> None:
     """Start a run, print its own lines, and return when it is completed.
 
@@ -137,7 +135,7 @@ def follow_run(
                 said = log.read_text(encoding="utf-8").strip()
                 raise RunError(f"flwr has not started the run: {said}")
             try:
-                _wait_for_end(command, connection, environment, found, status, say)
+                _wait_for_end(command, connection, environment, found, status)
             except RunError as error:
                 raise RunError(f"{error}; all lines of Flower's are in {log}") from None
         except KeyboardInterrupt:
@@ -159,7 +157,6 @@ def _wait_for_end(
     environment: Mapping[str, str],
     run: str,
     streamed: int,
-    say: Say,
 ) -> None:
     question = [command, "ls", connection, "--run-id", run, "--format", "json"]
     answered = time.monotonic()

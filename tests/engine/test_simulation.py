@@ -49,7 +49,7 @@ def simulate(
         timeout=1200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"results are in {output / name}" in done.stdout.replace("\n", "")
+    assert f"results are in {name}\n" in done.stdout
     return RunFolder(output / name)
 
 

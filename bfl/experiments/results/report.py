@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-import bfl
-from bfl.closing.feature_density import UNFAMILIAR
-from bfl.closing.heads import AFTER, BEFORE
-from bfl.evaluation.metrics import higher_is_better, metrics
-from bfl.evaluation.metrics.scores import NegativeLogLikelihood, Z, wilson_interval
-from bfl.evaluation.prediction.predictions import IntArray, Predictions
+from bfl.closing import feature_density, heads
+from bfl.evaluation.metrics import higher_is_better, metrics, scores
 from bfl.evaluation.regression import ERROR, SQUARED
 from bfl.evaluation.uncertainty import uncertainties
-from bfl.experiments.results import run_folder
-from bfl.experiments.results.clients import (
-    ACCURACY,
-    CLIENTS_LEFT_OUT,
-    baseline_rows,
-    baseline_verdict,
-    describe_left_out,
-    name_rounds,
-)
-from bfl.experiments.results.environment import describe_times
-from bfl.experiments.results.figures import caption_of, draw, style
-from bfl.experiments.results.figures.predictions import certain_images
+from bfl.experiments.results import clients, environment, figures, run_folder
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.summary import BEFORE_CLOSING, auroc
 from bfl.experiments.results.table import ABSENT, tabulated, three_digits
@@ -40,8 +24,8 @@ from bfl.texts import counted, few
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
-TEMPLATE = Path(__file__).with_name("report.html")
-GLOSSARY = Path(bfl.__file__).with_name("commands") / "glossary.md"
+TEMPLATE = files("bfl") / "experiments" / "results" / "report.html"
+GLOSSARY = files("bfl") / "commands" / "glossary.md"
 
 SECTIONS = {
     "Calibration": ["reliability-diagram", "confusion-matrix", "predicted-numbers"],
@@ -57,9 +41,14 @@ SECTIONS = {
 }
 """The sections of a run's report with their figures."""
 
-NLL, ECE = "negative-log-likelihood", "expected-calibration-error"
+ACCURACY, NLL, ECE = "accuracy", "negative-log-likelihood", "expected-calibration-error"
 COVERAGE, RANKED = "interval-coverage", "continuous-ranked-probability-score"
-NAMES = {ERROR: "RMSE", NLL: "NLL (nats)", ECE: "ECE", RANKED: "CRPS"}  # names of metrics on cards
+NAMES = {
+    ERROR: "RMSE",
+    NLL: "NLL (nats)",
+    ECE: "ECE",
+    RANKED: "CRPS",
+}  # names of metrics on cards
 
 FEW_EXAMPLES = 50
 """A client with fewer training examples is named among what to beware."""
@@ -67,43 +56,30 @@ FEW_EXAMPLES = 50
 OF_A_PLACE = ("output-dir", "name", "resume", "data-dir", "plugins", "clients")
 """Keys that say where a run was made, or what its heading says."""
 
-REM_AN_INCH = 7.0
-"""The page's scale of figures: their letters of 9 points are as large as its own small ones."""
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A figure: its name, its graphic as SVG and its caption."""
-
-    name: str
-    svg: str
-    caption: str
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table: its caption, its columns with whether they are numeric, its rows as texts."""
-
-    caption: str
-    columns: Sequence[tuple[str, bool]]
-    rows: Sequence[Sequence[str]]
-    folded: bool = False
-
-    @classmethod
-    def of(cls, caption: str, rows: Sequence[Mapping[str, Any]], folded: bool = False) -> Table:
-        """Return a table of mappings, whose keys are the columns."""
-        return cls(caption, *tabulated(rows, three_digits), folded)
-
 
 @dataclass
 class Section:
-    """A section of a report: a title over texts, a list, figures and tables."""
+    """A section of a report: a title over texts, a list, figures and tables, for the template."""
 
     title: str
-    texts: list[str] = field(default_factory=list)
-    items: list[str] = field(default_factory=list)
-    figures: list[Drawn] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
+    texts: Sequence[str] = ()
+    items: Sequence[str] = ()
+    figures: list[dict[str, str]] = field(default_factory=list)
+    tables: list[dict[str, Any]] = field(default_factory=list)
+
+    def draw(self, name: str, figure: MatplotlibFigure, caption: str) -> None:
+        """Add a figure."""
+        drawn = {"name": name, "svg": figures.style.svg(figure, name), "caption": caption}
+        self.figures.append(drawn)
+
+    def tabulate(
+        self, caption: str, rows: Sequence[Mapping[str, Any]], *, folded: bool = False
+    ) -> Section:
+        """Add a table of mappings, whose keys are the columns; return the section."""
+        columns, texts = tabulated(rows, three_digits)
+        added = {"caption": caption, "columns": columns, "rows": texts, "folded": folded}
+        self.tables.append(added)
+        return self
 
 
 @cache
@@ -133,32 +109,6 @@ def explained(word: str) -> str:
     return ""
 
 
-def svg(figure: MatplotlibFigure, name: str) -> str:
-    """Return a figure as an SVG element in the page's colours; its name makes its ids unique."""
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
-    figure.set_layout_engine("none")  # as it has been laid out
-    for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
-        patch.set_alpha(0.0)
-    buffer = io.StringIO()
-    with style.styled(), rc_context({"svg.hashsalt": name}):
-        # Not by savefig, which would draw it once more to find its edges.
-        canvas: Any = FigureCanvasSVG(figure)
-        canvas.print_svg(buffer, metadata={"Date": None, "Creator": None})
-    text = buffer.getvalue()
-    colors = {"ink": style.INK, "faint": style.FAINT, "grid": style.GRID, "back": style.PAPER}
-    for variable, color in colors.items():
-        text = text.replace(color.lower(), f"var(--{variable})")
-    width, height = figure.get_size_inches()
-    # By default SVG fills outlines without a colour, such as letters, with black.
-    head = (
-        f'<svg role="img" aria-label="{name}" fill="var(--ink)" style="width: '
-        f'{REM_AN_INCH * width:.1f}rem" viewBox="0 0 {72 * width:.1f} {72 * height:.1f}">'
-    )
-    return head + text[text.index(">", text.index("<svg")) + 1 :]
-
-
 def run_report(folder: RunFolder, *, images: bool = False) -> str:
     """Return the report of a run as one HTML page; DataError for a run that is not finished.
 
@@ -167,13 +117,7 @@ def run_report(folder: RunFolder, *, images: bool = False) -> str:
     """
     found = _Run(folder)
     cards = _cards(found)
-    shown = certain_images(folder) if images else None
-    sections = [*_sections(found), *_origin(found)]
-    if shown:
-        caption = "The test images with the most and with the least certain predictions."
-        at = next(place for place, s in enumerate(sections) if s.title == "Clients")
-        drawn = Drawn("test-images", svg(shown, "test-images"), caption)
-        sections.insert(at, Section("Test images", figures=[drawn]))
+    shown = figures.predictions.certain_images(folder) if images else None
     return page(
         title=folder.path.name,
         about=[*_about(found), _of_the_data(found, shown is not None)],
@@ -181,7 +125,7 @@ def run_report(folder: RunFolder, *, images: bool = False) -> str:
         tiles=cards,
         tested=found.tested,
         words=sorted({*found.numbers, *(card["name"] for card in cards)}),
-        sections=[s for s in sections if s.items or s.texts or s.figures or s.tables],
+        sections=[*_sections(found, shown), *_origin(found)],
     )
 
 
@@ -192,20 +136,20 @@ class _Run:
         self.folder, self.numbers, self.config = folder, folder.metrics(), folder.config()
         self.rounds, self.names = folder.rounds(), folder.client_names()
         self.partition = folder.read_json(run_folder.PARTITION, {})
-        self.classes: tuple[Predictions, IntArray] | None = None
+        told = folder.holds(run_folder.PREDICTED_CLASSES)
+        self.classes = folder.predictions() if told else None
         self.tested, values = 0, dict[str, Any]()
-        if folder.holds(run_folder.PREDICTED_CLASSES):
-            self.classes = folder.predictions()
+        if self.classes is not None:
             self.tested = self.classes[1].size
-            values = {NLL: NegativeLogLikelihood().values(*self.classes)}
+            values = {NLL: scores.NegativeLogLikelihood().values(*self.classes)}
         elif folder.holds(run_folder.PREDICTED_NUMBERS):
             predicted, targets = folder.predicted_numbers()
             self.tested = targets.size
             values = {name: of_each for name, (of_each, _) in predicted.values(targets).items()}
         several, root = values if self.tested > 1 else {}, math.sqrt(self.tested)
         self.errors = {name: float(each.std(ddof=1)) / root for name, each in several.items()}
-        if SQUARED in self.errors and (error := self.numbers.get(ERROR)):
-            self.errors[ERROR] = self.errors[SQUARED] / (2.0 * error)  # by the delta method
+        if squared := self.errors.get(SQUARED):  # by the delta method
+            self.errors[ERROR] = squared / (2.0 * self.numbers[ERROR])
 
     def name_of(self, client: int) -> str:
         """Return a client's name, or its number."""
@@ -234,16 +178,16 @@ def page(**content: Any) -> str:
 
 
 def _about(run: _Run) -> Iterator[str]:
-    yield from style.run_title(run.folder).splitlines()
+    yield from figures.style.run_title(run.folder).splitlines()
     trained = sum(run.partition.get("num_examples", ()))
     found = {"training": trained, "test": run.tested}
     if any(found.values()):
         yield ", ".join(f"{count:,} {what} examples" for what, count in found.items() if count)
-    environment = run.folder.read_json(run_folder.ENVIRONMENT, {})
-    if commit := environment.get("git-commit"):
-        changed = ", with changes" if environment.get("git-changed") else ""
-        yield f"bfl {environment.get('bfl', '')}, commit {str(commit)[:12]}{changed}"
-    yield from describe_times([environment])
+    made = run.folder.read_json(run_folder.ENVIRONMENT, {})
+    if commit := made.get("git-commit"):
+        changed = ", with changes" if made.get("git-changed") else ""
+        yield f"bfl {made.get('bfl', '')}, commit {str(commit)[:12]}{changed}"
+    yield from environment.describe_times([made])
 
 
 def _of_the_data(run: _Run, images: bool) -> str:
@@ -260,7 +204,7 @@ def _percent(share: float) -> str:
 
 
 def _interval(share: float, count: int, form: Any = _percent) -> str:
-    low, high = (form(float(bound)) for bound in wilson_interval(share, count))
+    low, high = (form(float(bound)) for bound in scores.wilson_interval(share, count))
     return f"95 %: {low} to {high}"
 
 
@@ -309,21 +253,21 @@ def _how_sure(run: _Run) -> str:
 
 
 def _held_back(run: _Run) -> str:
-    if BEFORE not in run.numbers:
+    if heads.BEFORE not in run.numbers:
         return ""
-    before, after = (three_digits(run.numbers[name]) for name in (BEFORE, AFTER))
+    before, after = (three_digits(run.numbers[name]) for name in (heads.BEFORE, heads.AFTER))
     return f"; by the closing round, the NLL of held-back examples goes from {before} to {after}"
 
 
 def _what_to_beware(run: _Run) -> str:
-    found = describe_left_out(run.rounds, run.names)
+    found = clients.describe_left_out(run.rounds, run.names)
     trained = enumerate(run.partition.get("num_examples", ()))
     scarce = [f"{run.name_of(client)} ({n})" for client, n in trained if n < FEW_EXAMPLES]
     if scarce:
         found.append(f"few training examples: {few(scarce, 3)}")
     familiarity = run.classes[0].familiarity if run.classes else None
     if familiarity is not None:
-        foreign = int((familiarity < float(run.config.get(UNFAMILIAR, 0.01))).sum())
+        foreign = int((familiarity < float(run.config.get(feature_density.UNFAMILIAR, 0.01))).sum())
         if foreign:
             what = "test examples are unlike the training data"
             found.append(f"{foreign} of {run.tested:,} {what}")
@@ -367,7 +311,7 @@ def _cards(run: _Run) -> list[dict[str, Any]]:
         # Hanley and McNeil (1982), Eqs. 1 and 2.
         both = (n1 - 1) * (area / (2 - area) - area**2)
         both += (n0 - 1) * (2 * area**2 / (1 + area) - area**2)
-        error = Z * math.sqrt(max(0.0, area * (1 - area) + both) / (n1 * n0))
+        error = scores.Z * math.sqrt(max(0.0, area * (1 - area) + both) / (n1 * n0))
         ends = (three_digits(min(1.0, max(0.0, area + sign * error))) for sign in (-1, 1))
         add("AUROC", area, f"95 %: {' to '.join(ends)}", "threshold of the classes: 0.5")
     elif measured := [c for c in classes if c[1]]:
@@ -376,38 +320,44 @@ def _cards(run: _Run) -> list[dict[str, Any]]:
     return cards
 
 
-def _sections(run: _Run) -> Iterator[Section]:
+def _sections(run: _Run, images: MatplotlibFigure | None) -> Iterator[Section]:
     folder = run.folder
-    lost = describe_left_out(run.rounds, run.names)
-    others = [text for text in folder.warnings() if text not in lost]
-    yield Section("Warnings", items=[*lost, *others])
+    lost = clients.describe_left_out(run.rounds, run.names)
+    if warned := [*lost, *(text for text in folder.warnings() if text not in lost)]:
+        yield Section("Warnings", items=warned)
     if compared := folder.read_json(run_folder.BASELINES, {}):
-        rows = baseline_rows(compared)
+        rows = clients.baseline_rows(compared)
         named = [{NAMES.get(name, name): value for name, value in row.items()} for row in rows]
         caption = (
             "For the same test examples, before the closing round; in brackets, 95 % intervals"
         )
-        tables = [Table.of(caption, named)]
-        yield Section("Is federating worth it?", [baseline_verdict(compared)], tables=tables)
+        verdict = clients.baseline_verdict(compared)
+        yield Section("Is federating worth it?", [verdict]).tabulate(caption, named)
     for title, names in SECTIONS.items():
         section = Section(title)
+        if title == "Clients" and images:
+            shown = Section("Test images")
+            caption = "The test images with the most and with the least certain predictions."
+            shown.draw("test-images", images, caption)
+            yield shown
         for name in names:
-            if (drawn := draw(name, folder, titled=False)) is not None:
-                section.figures.append(Drawn(name, svg(drawn, name), caption_of(name)))
+            if (drawn := figures.draw(name, folder, titled=False)) is not None:
+                section.draw(name, drawn, figures.caption_of(name))
         if title == "Foreign images and shift":
             rows = [
                 {"corruption": name, "strength": at, **dict(zip(of_each, values, strict=True))}
                 for name, of_each in folder.read_json(run_folder.CORRUPTIONS, {}).items()
                 for at, values in enumerate(zip(*of_each.values(), strict=True))
             ]
-            caption = "Corrupted test images; strength 0 is unchanged"
-            section.tables += [Table.of(caption, rows)] if rows else []
+            if rows:
+                section.tabulate("Corrupted test images; strength 0 is unchanged", rows)
         if title == "Clients" and (rows := _clients(run)):
             caption = f"By {run.config.get('site-column') or 'client'}"
-            section.tables.append(Table.of(caption, rows, folded=len(rows) > 20))
+            section.tabulate(caption, rows, folded=len(rows) > 20)
         if title == "Learning" and folder.holds(run_folder.LEARNT):
-            section.texts.append(str(folder.read_json(run_folder.LEARNT)["sentence"]))
-        yield section
+            section.texts = [str(folder.read_json(run_folder.LEARNT)["sentence"])]
+        if section.texts or section.figures or section.tables:
+            yield section
 
 
 def _clients(run: _Run) -> list[dict[str, Any]]:
@@ -419,7 +369,7 @@ def _clients(run: _Run) -> list[dict[str, Any]]:
     for record in run.rounds:
         for entry in record.get(run_folder.PER_CLIENT, ()):
             entries.setdefault(int(entry["client"]), []).append(entry)
-        for entry in record.get(CLIENTS_LEFT_OUT, ()):
+        for entry in record.get(clients.CLIENTS_LEFT_OUT, ()):
             by_reason = lost.setdefault(int(entry["client"]), {})
             by_reason.setdefault(str(entry["reason"]), []).append(record["round"])
     trained = run.partition.get("num_examples", ())
@@ -440,7 +390,7 @@ def _clients(run: _Run) -> list[dict[str, Any]]:
                 ends = _interval(value, int(count), three_digits).removeprefix("95 %: ")
                 shown = f"{shown} ({ends})"
             row[name.replace("-", " ")] = shown
-        reasons = [f"{name_rounds(at)}: {why}" for why, at in lost.get(client, {}).items()]
+        reasons = [f"{clients.name_rounds(at)}: {why}" for why, at in lost.get(client, {}).items()]
         row |= {"rounds": len(rounds), "lost": "; ".join(reasons) or None}
         if rounds and (weight := rounds[-1].get("weight")) is not None:
             row["last weight"] = weight
@@ -452,32 +402,25 @@ def _clients(run: _Run) -> list[dict[str, Any]]:
 
 def _origin(run: _Run) -> Iterator[Section]:
     better = {True: "higher", False: "lower", None: ""}
-    rows = [
-        {
-            "metric": n,
-            "value": v,
-            "better": better[higher_is_better(n.removeprefix(BEFORE_CLOSING))],
-        }
-        for n, v in run.numbers.items()
-    ]
-    yield Section("Metrics", tables=[Table.of(f"All {len(rows)} final numbers", rows, folded=True)])
-    last = run.rounds[-1] if run.rounds else {}
-    facts: dict[str, Any] = {
-        "rounds": len(run.rounds),
-        "seconds of rounds": f"{math.fsum(entry['seconds'] for entry in run.rounds):.1f}",
-        "posterior SHA-256": last.get("posterior-sha256", ABSENT),
-    }
-    given = run.folder.read_json(run_folder.GIVEN, {})
-    tables = {
-        "The run": facts,
+    rows: list[dict[str, Any]] = []
+    for name, value in run.numbers.items():
+        side = better[higher_is_better(name.removeprefix(BEFORE_CLOSING))]
+        rows.append({"metric": name, "value": value, "better": side})
+    yield Section("Metrics").tabulate(f"All {len(rows)} final numbers", rows, folded=True)
+    last, given = (run.rounds or [{}])[-1], run.folder.read_json(run_folder.GIVEN, {})
+    tables: dict[str, Mapping[str, Any]] = {
+        "The run": {
+            "rounds": len(run.rounds),
+            "seconds of rounds": f"{math.fsum(entry['seconds'] for entry in run.rounds):.1f}",
+            "posterior SHA-256": last.get("posterior-sha256", ABSENT),
+        },
         "Settings other than the defaults": {
             key: value for key, value in given.items() if key not in OF_A_PLACE
         },
         "Versions and machine": run.folder.read_json(run_folder.ENVIRONMENT, {}),
     }
-    shown = {
-        caption: [{"": key, "value": str(value)} for key, value in values.items()]
-        for caption, values in tables.items()
-    }
-    found = [Table.of(c, lines, folded=c != "The run") for c, lines in shown.items() if lines]
-    yield Section("What was run", tables=found)
+    section = Section("What was run")
+    for caption, values in tables.items():
+        if lines := [{"": key, "value": str(value)} for key, value in values.items()]:
+            section.tabulate(caption, lines, folded=caption != "The run")
+    yield section

@@ -8,50 +8,32 @@ read them.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import json
 import os
-import secrets
 import socket
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tomli_w
 
-from bfl.archives import ArrayFile, open_arrays
+from bfl import archives, files, texts
 from bfl.closing.conformal import SETS
 from bfl.closing.feature_density import DENSITY
 from bfl.errors import ConfigurationError, DataError, PosteriorError, RunError
-from bfl.evaluation.prediction.predictions import (
-    ENERGY,
-    MAX_LOGIT,
-    FloatArray,
-    IntArray,
-    Predictions,
-)
-from bfl.evaluation.regression import FAMILIARITY, INTERVAL, Mixtures
+from bfl.evaluation import regression
+from bfl.evaluation.prediction.predictions import ENERGY, MAX_LOGIT, Predictions
 from bfl.evaluation.uncertainty.base import measure_all
-from bfl.files import (
-    folder_name_problem,
-    near_path,
-    private_folder,
-    read_regular,
-    sync_folder,
-    try_lock,
-    write_atomically,
-)
 from bfl.posteriors import Manifest
 from bfl.posteriors.posterior import Posterior
-from bfl.texts import from_json, from_toml, printable
 
 CONFIG = "config.toml"
 RUN = "run.json"
@@ -104,13 +86,13 @@ WHOLE = "whole-sha256"
 
 CORRUPT = (
     *(ValueError, KeyError, TypeError, AttributeError),
-    *(EOFError, gzip.BadGzipFile, zipfile.BadZipFile, zlib.error),
+    *(EOFError, zipfile.BadZipFile, zlib.error),
 )
 """Errors of NumPy, zip, JSON and TOML for truncated files and files of another format."""
 
 
 def _reason(error: Exception) -> str:
-    text = printable(str(getattr(error, "strerror", None) or error))
+    text = texts.printable(str(getattr(error, "strerror", None) or error))
     return text if len(text) <= 300 else f"{text[:300]} …"
 
 
@@ -149,7 +131,7 @@ class Files:
         """Yield the file's bytes to a block that decodes them."""
         path = self.path / file
         try:
-            data = read_regular(path)
+            data = files.read_regular(path)
         except FileNotFoundError as error:
             raise DataError(f"there is no {path}") from error
         except OSError as error:
@@ -170,8 +152,8 @@ class Files:
         with self.writing(file) as path:
             self.path.mkdir(parents=True, exist_ok=True)
             for inner in reversed([*path.relative_to(self.path).parents][:-1]):
-                private_folder(self.path / inner)
-            write_atomically(path, data, mode=PRIVATE_FILE)
+                files.private_folder(self.path / inner)
+            files.write_atomically(path, data, mode=PRIVATE_FILE)
         return path
 
     def write_json(self, file: str, content: Mapping[str, Any]) -> None:
@@ -186,7 +168,7 @@ class Files:
         if missing is not None and not self.holds(file):
             return dict(missing)
         with self.reading(name) as data:
-            content = _json_object(from_json(data))
+            content = _json_object(texts.from_json(data))
         if section and section not in content:
             raise DataError(f"there is no {section} in {self.path / name}")
         with self.decoding(file):
@@ -211,10 +193,10 @@ class Files:
         self.write_arrays(file, before | dict(arrays))
 
     @contextmanager
-    def reading_arrays(self, file: str) -> Iterator[ArrayFile]:
+    def reading_arrays(self, file: str) -> Iterator[archives.ArrayFile]:
         """Yield the arrays of a file, each read on access."""
-        with open_arrays(self.path / file) as arrays, self.decoding(file):
-            yield arrays
+        with archives.open_arrays(self.path / file) as held, self.decoding(file):
+            yield held
 
 
 def _open_to_append(path: Path) -> io.BufferedWriter:
@@ -236,13 +218,13 @@ def plain(value: Any) -> Any:
         return [plain(entry) for entry in value]
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())
-    return str(value) if isinstance(value, PurePath) else value
+    return str(value) if isinstance(value, os.PathLike) else value
 
 
 def config_of(data: bytes) -> dict[str, Any]:
     """Return the configuration in the bytes of a run's file; ValueError where it is none."""
     config: dict[str, Any] = {}
-    for key, value in from_toml(data).items():
+    for key, value in texts.from_toml(data).items():
         config |= value if isinstance(value, Mapping) else {key: value}  # a section, or a key
     if not isinstance(rounds := config.get("rounds", 0), int):
         raise ValueError(f"rounds is {rounds!r}; expected a whole number")
@@ -282,7 +264,7 @@ class RunFolder(Files):
                 )
             folder.write_json(RUN, {"environment": environment, "given": given or {}})
             # Atomic, and last: a run has begun whose configuration is there.
-            write_atomically(path / CONFIG, _as_toml(config), mode=PRIVATE_FILE)
+            files.write_atomically(path / CONFIG, _as_toml(config), mode=PRIVATE_FILE)
         except OSError as error:
             raise ConfigurationError(f"cannot write the folder {path}: {_reason(error)}") from error
         except RunError as error:
@@ -298,7 +280,7 @@ class RunFolder(Files):
             found = [file.parent for file in (*beside, *below)]
             raise DataError(
                 f"{path} is not the folder of a run: it has no file {CONFIG}"
-                f"{near_path(path, found)}"
+                f"{files.near_path(path, found)}"
             )
         if folder.holds("environment.json") and not folder.holds(RUN):
             raise DataError(
@@ -310,7 +292,7 @@ class RunFolder(Files):
     @classmethod
     def named(cls, output_dir: str | os.PathLike[str], name: str) -> RunFolder:
         """Return the folder of a run, which need not exist; ConfigurationError for no name."""
-        if problem := folder_name_problem(name):
+        if problem := files.folder_name_problem(name):
             raise ConfigurationError(f"run name '{name}' is not the name of a folder: {problem}")
         return cls(Path(output_dir) / name)
 
@@ -414,14 +396,14 @@ class RunFolder(Files):
                 stream.write(_line_of(entry))
                 stream.flush()
                 os.fsync(stream.fileno())
-            sync_folder(self.path)
+            files.sync_folder(self.path)
 
     def rounds(self) -> list[dict[str, Any]]:
         """Return the rounds in the file's order, without a torn last line."""
         entries = []
         for number, line in enumerate(self._lines_of_rounds(), start=1):
             with self.decoding(f"{ROUNDS}, line {number},"):
-                entry = _json_object(from_json(line))
+                entry = _json_object(texts.from_json(line))
                 if not isinstance(entry["round"], int):
                     raise ValueError(f"round is {entry['round']!r}; expected a whole number")
                 if not isinstance(entry.get("seconds", 0.0), int | float):
@@ -480,18 +462,22 @@ class RunFolder(Files):
             "samples": np.array(predictions.samples),
             **measure_all(predictions, self.config({})),
             **predictions.sets,
-            **({} if predictions.familiarity is None else {FAMILIARITY: predictions.familiarity}),
+            **(
+                {}
+                if predictions.familiarity is None
+                else {regression.FAMILIARITY: predictions.familiarity}
+            ),
         }
         self.write_arrays(PREDICTIONS, arrays)
 
-    def predictions(self) -> tuple[Predictions, IntArray]:
+    def predictions(self) -> tuple[Predictions, npt.NDArray[np.int64]]:
         """Return the predictions for the test examples and their labels (N,)."""
         with self.reading_arrays(PREDICTIONS) as arrays:
             of_classes = ("mean_probability", "log_mean_probability")
             shape = arrays[of_classes[0]].shape
             scores = [name for name in (ENERGY, MAX_LOGIT, DENSITY) if name in arrays]
             of_examples = ("expected-entropy", "aleatoric", "epistemic", "labels", *scores)
-            of_examples += (FAMILIARITY,) if FAMILIARITY in arrays else ()
+            of_examples += (regression.FAMILIARITY,) if regression.FAMILIARITY in arrays else ()
             sets = [name for name in SETS if name in arrays]
             shapes = dict.fromkeys((*of_classes, *sets), shape)
             shapes |= dict.fromkeys(of_examples, shape[:1])
@@ -505,22 +491,24 @@ class RunFolder(Files):
                 samples=int(found["samples"]),
                 scores={name: found[name] for name in scores},
                 sets={name: found[name].astype(np.bool_) for name in sets},
-                familiarity=found.get(FAMILIARITY),
+                familiarity=found.get(regression.FAMILIARITY),
             )
             return predictions, found["labels"].astype(np.int64)
 
-    def predicted_numbers(self) -> tuple[Mixtures, FloatArray]:
+    def predicted_numbers(self) -> tuple[regression.Mixtures, npt.NDArray[np.float64]]:
         """Return the predictions of a regression for the test examples and their targets (N,)."""
         with self.reading_arrays(PREDICTIONS) as arrays:
-            of_closing = [name for name in (FAMILIARITY, INTERVAL) if name in arrays]
+            of_closing = [
+                name for name in (regression.FAMILIARITY, regression.INTERVAL) if name in arrays
+            ]
             rows = arrays.checked(("targets",))["targets"].shape
             found = arrays.checked(
                 ("means", "variances", "targets", *of_closing),
-                shapes={"targets": rows, FAMILIARITY: rows, INTERVAL: ()},
+                shapes={"targets": rows, regression.FAMILIARITY: rows, regression.INTERVAL: ()},
             )
-            interval = float(found[INTERVAL]) if INTERVAL in found else None
-            predictions = Mixtures(
-                found["means"], found["variances"], interval, found.get(FAMILIARITY)
+            interval = float(found[regression.INTERVAL]) if regression.INTERVAL in found else None
+            predictions = regression.Mixtures(
+                found["means"], found["variances"], interval, found.get(regression.FAMILIARITY)
             )
             return predictions, found["targets"]
 
@@ -545,7 +533,7 @@ def run_key(folder: Path) -> str:
     path = folder / RUN_KEY
     try:
         if not path.exists():
-            write_atomically(path, f"{secrets.token_hex(16)}\n".encode(), mode=PRIVATE_FILE)
+            files.write_atomically(path, f"{os.urandom(16).hex()}\n".encode(), mode=PRIVATE_FILE)
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror or error}") from error
     key = read_run_key(folder)
@@ -557,7 +545,7 @@ def run_key(folder: Path) -> str:
 def read_run_key(folder: Path) -> str | None:
     """Return the key of the run in a folder; None without a key or a folder."""
     try:
-        key = read_regular(folder / RUN_KEY).decode("ascii").strip()
+        key = files.read_regular(folder / RUN_KEY).decode("ascii").strip()
     except (OSError, ValueError):
         return None
     return key if is_run_key(key) else None
@@ -585,7 +573,7 @@ def locked(folder: Path, who: str = "another server writes to") -> Iterator[None
             f"cannot write the run folder {folder}: {error.strerror or error}"
         ) from error
     with stream:
-        if not try_lock(stream):
+        if not files.try_lock(stream):
             stream.seek(0)
             raise ConfigurationError(
                 f"{who} {folder}: {stream.read().strip() or 'unknown'}; wait "

@@ -11,32 +11,21 @@ import numpy.typing as npt
 from bfl.closing.feature_density import DENSITY
 from bfl.data.datasets.foreign import STRENGTHS, ForeignImages, corrupted
 from bfl.data.images import Images
+from bfl.evaluation import uncertainty
 from bfl.evaluation.evaluated_ensemble import EvaluatedEnsemble, prefixed
 from bfl.evaluation.metrics import ExampleMetric, evaluate, metrics
 from bfl.evaluation.metrics.base import set_numbers
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.regression import RANKED_BY, SQUARED, Mixtures
-from bfl.evaluation.uncertainty import (
-    RetentionCurve,
-    mean_uncertainties,
-    measure_all,
-    retention_curve,
-    uncertainties,
-)
+from bfl.evaluation.uncertainty import uncertainties
 from bfl.evaluation.uncertainty.retention import random_gain, retention_gain
-from bfl.experiments.results.run_folder import (
-    ENSEMBLE,
-    FOREIGN,
-    PREDICTED_CLASSES,
-    PREDICTIONS,
-    RETENTION,
-    RunFolder,
-)
+from bfl.experiments.results import run_folder as files
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.posteriors import Posterior
 
 Numbers = npt.NDArray[np.float64]
 
-Curves = Mapping[str, Mapping[str, RetentionCurve]]  # by metric and uncertainty
+Curves = Mapping[str, Mapping[str, uncertainty.RetentionCurve]]  # by metric and uncertainty
 RANDOM = "random"  # name of the random order among the uncertainties of ``run.json:retention``
 
 # Percents are precise enough for a figure and small enough for a text file. The exact curve has a
@@ -48,7 +37,7 @@ def retention_curves(
     predictions: Predictions | Mixtures,
     labels: npt.ArrayLike,
     settings: Mapping[str, Any] | None = None,
-) -> dict[str, dict[str, RetentionCurve]]:
+) -> dict[str, dict[str, uncertainty.RetentionCurve]]:
     """Return ``curves[metric][uncertainty]`` of the uncertainties with ``retention = True``.
 
     ``labels`` are true classes (N,), integers in [0, C), or targets; of ``settings``, the
@@ -58,7 +47,7 @@ def retention_curves(
     """
     retained, ranks = _ranked(predictions, labels, settings)
     return {
-        metric: {by: retention_curve(values, rank) for by, rank in ranks.items()}
+        metric: {by: uncertainty.retention_curve(values, rank) for by, rank in ranks.items()}
         for metric, (values, _) in retained.items()
     }
 
@@ -96,7 +85,7 @@ def summarize(
     return {
         **evaluate(predictions, labels, settings),
         **set_numbers(predictions, labels),
-        **mean_uncertainties(predictions, settings),
+        **uncertainty.mean_uncertainties(predictions, settings),
         **{
             f"retention-area-{metric}-{by}": curve.area
             for metric, by_uncertainty in curves.items()
@@ -130,8 +119,10 @@ def write_evaluation(
     if ensemble is not None:
         numbers.update(write_ensemble(folder, ensemble, settings))
     if isinstance(predictions, Mixtures):
-        folder.write_arrays(PREDICTIONS, {"targets": np.asarray(labels), **predictions.arrays()})
-        folder.write_json(RETENTION, _on_grid(curves))
+        folder.write_arrays(
+            files.PREDICTIONS, {"targets": np.asarray(labels), **predictions.arrays()}
+        )
+        folder.write_json(files.RETENTION, _on_grid(curves))
         return numbers
     folder.write_predictions(predictions, labels)
     retained, ranks = _ranked(predictions, labels, settings)
@@ -141,7 +132,7 @@ def write_evaluation(
             by: retention_gain(values, rank, higher_is_better=higher) for by, rank in ranks.items()
         }
         gains[metric][RANDOM] = random_gain(values)  # the control
-    folder.write_json(RETENTION, {**_on_grid(curves), "gains": gains})
+    folder.write_json(files.RETENTION, {**_on_grid(curves), "gains": gains})
     return numbers
 
 
@@ -156,7 +147,7 @@ def write_ensemble(
         "left-out": list(ensemble.left_out),
         "confidences": ensemble.confidences(),
     }
-    folder.write_json(ENSEMBLE, {**members, "retention": _on_grid(curves)})
+    folder.write_json(files.ENSEMBLE, {**members, "retention": _on_grid(curves)})
     return {**numbers, **ensemble.round_metrics(settings or {})}
 
 
@@ -190,7 +181,7 @@ def write_examples(folder: RunFolder, predictions: Predictions, images: Images) 
     order = np.argsort(uncertainties.create(BY).measure(predictions), kind="stable")
     of_each = min(MOST, len(order) // 2)
     chosen = np.concatenate([order[:of_each], order[len(order) - of_each :]])
-    folder.add_arrays(PREDICTIONS, {POSITIONS: chosen, IMAGES: images[chosen]})
+    folder.add_arrays(files.PREDICTIONS, {POSITIONS: chosen, IMAGES: images[chosen]})
 
 
 def values_before_closing(folder: RunFolder) -> Numbers | None:
@@ -198,14 +189,14 @@ def values_before_closing(folder: RunFolder) -> Numbers | None:
 
     They are of the posterior without its closing.
     """
-    if not folder.holds(PREDICTIONS):
+    if not folder.holds(files.PREDICTIONS):
         return None
-    if folder.holds(f"{PREDICTIONS}:{UNCLOSED}"):
-        with folder.reading_arrays(PREDICTIONS) as held:
+    if folder.holds(f"{files.PREDICTIONS}:{UNCLOSED}"):
+        with folder.reading_arrays(files.PREDICTIONS) as held:
             return np.asarray(held[UNCLOSED], np.float64)
     if any(name.startswith(BEFORE_CLOSING) for name in folder.metrics()):
         return None  # an earlier version has not kept them
-    if folder.holds(PREDICTED_CLASSES):
+    if folder.holds(files.PREDICTED_CLASSES):
         return values_of(*folder.predictions())
     return values_of(*folder.predicted_numbers())
 
@@ -290,7 +281,7 @@ def write_foreign(
     """
     content = evaluated_foreign(test, foreign, settings)
     if content:
-        folder.write_json(FOREIGN, content)
+        folder.write_json(files.FOREIGN, content)
     return {
         f"{OF_FOREIGN}{name}-{what}": value
         for name, source in content.get("sources", {}).items()
@@ -314,7 +305,7 @@ def evaluated_foreign(
         return {
             f"{prefix}{name}": values
             for prefix, predictions in shown.items()
-            for name, values in measure_all(predictions, settings).items()
+            for name, values in uncertainty.measure_all(predictions, settings).items()
         }
 
     inside = measured(test)

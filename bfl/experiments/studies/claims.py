@@ -23,7 +23,7 @@ import numpy.typing as npt
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.environment import describe_times
 from bfl.experiments.results.figures.style import COLORS, new_figure, styled
-from bfl.experiments.results.report import Drawn, Section, Table, page, svg
+from bfl.experiments.results.report import Section, page
 from bfl.experiments.results.table import ABSENT, markdown_table
 from bfl.experiments.studies.figures import drawings
 from bfl.experiments.studies.results import VERSIONS, OpenedStudy, rounded
@@ -330,27 +330,19 @@ def study_report(opened: OpenedStudy) -> str:
             "its interval over the seeds, and the published one; above 0 is as claimed where "
             "higher is better, below 0 where lower is."
         )
-        plot = Drawn("claims", svg(forest_plot(tested), "claims"), caption)
         text = "Each claim is an order of two lines, tested together with all claims here."
-        verdicts = Table.of("Verdicts", rows.to_dict("records"))
-        texts = [text, *reasons_of_open(tested)]
-        sections.append(Section("Claims", texts, figures=[plot], tables=[verdicts]))
-    figures = [
-        Drawn(name, svg(figure, name), caption) for name, figure, caption in drawings(opened)
-    ]
-    lines = Table.of("", as_text(table).to_dict("records"))
-    sections += [
-        Section("Table", list(table.notes), tables=[lines]),
-        Section("Figures", figures=figures),
-    ]
+        section = Section("Claims", [text, *reasons_of_open(tested)])
+        section.draw("claims", forest_plot(tested), caption)
+        sections.append(section.tabulate("Verdicts", rows.to_dict("records")))
+    lines = as_text(table).to_dict("records")
+    sections += [Section("Table", table.notes).tabulate("", lines), Section("Figures")]
+    for name, figure, caption in drawings(opened):
+        sections[-1].draw(name, figure, caption)
     base = [{"key": key, "value": str(value)} for key, value in study.base.items()]
     known = [name for name in VERSIONS if name in frame]
     versions = [{"": name, "value": ", ".join(dict.fromkeys(frame[name]))} for name in known]
-    origin = [
-        Table.of("Base: keys of all runs", base),
-        Table.of("Versions and machines", versions, folded=True),
-    ]
-    sections.append(Section("What was run", tables=origin))
+    origin = Section("What was run").tabulate("Base: keys of all runs", base)
+    sections.append(origin.tabulate("Versions and machines", versions, folded=True))
     seeds = frame[SEED].unique() if SEED in frame else [str(study.base.get(SEED, 0))]
     times = describe_times(frame.to_dict("records"))
     about = [f"{len(frame)} runs; seeds {', '.join(seeds)}", *times]

@@ -30,6 +30,7 @@ DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 INK, FAINT, GRID = "#333333", "#8A8A8A", "#E6E6E6"
 PAPER = "#FFFFFE"  # the page's colour, the background of legends that cover lines
 CHARACTERS_AN_INCH = 12  # the number of a title's characters in an inch
+REM_AN_INCH = 7.0  # on a page, where figures' letters of 9 points are as its own small ones
 NAMED = 40  # the most classes, or clients, with names at an axis
 
 _STYLE = {
@@ -94,6 +95,32 @@ def png(figure: MatplotlibFigure) -> bytes:
     with styled():
         figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
     return buffer.getvalue()
+
+
+def svg(figure: MatplotlibFigure, name: str) -> str:
+    """Return a figure as an SVG element in the page's colours; its name makes its ids unique."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    figure.set_layout_engine("none")  # as it has been laid out
+    for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
+        patch.set_alpha(0.0)
+    buffer = io.StringIO()
+    with styled(), rc_context({"svg.hashsalt": name}):
+        # Not by savefig, which would draw it once more to find its edges.
+        canvas: Any = FigureCanvasSVG(figure)
+        canvas.print_svg(buffer, metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    colors = {"ink": INK, "faint": FAINT, "grid": GRID, "back": PAPER}
+    for variable, color in colors.items():
+        text = text.replace(color.lower(), f"var(--{variable})")
+    width, height = figure.get_size_inches()
+    # By default SVG fills outlines without a colour, such as letters, with black.
+    head = (
+        f'<svg role="img" aria-label="{name}" fill="var(--ink)" style="width: '
+        f'{REM_AN_INCH * width:.1f}rem" viewBox="0 0 {72 * width:.1f} {72 * height:.1f}">'
+    )
+    return head + text[text.index(">", text.index("<svg")) + 1 :]
 
 
 # Titles and names --------------------------------------------------------------------------------
