@@ -34,7 +34,7 @@ from bfl.federation.wire import (
 from bfl.posteriors import Posterior
 from strategies import strategy_class
 from strategies.federation import discover
-from strategies.run_support import ClientOptions, RunSupport
+from strategies.method import ClientOptions, RunSupport
 from strategies.server_state import Round
 
 EXAMPLES = 10

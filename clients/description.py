@@ -24,10 +24,9 @@ from bfl.posteriors import Posterior
 from bfl.texts import few, from_json
 from clients import examples
 from clients.masked import masked_sums, read_task
-from clients.node import Node, cached_configuration, reason_for_server, refuse_task, reports_errors
+from clients.node import Node, cached_configuration, reason_for_server, refuse_task
 
 
-@reports_errors
 def describe(message: Message, context: Context) -> Message:
     """Describe this node: its partition, its own number of examples, and its code."""
     node = Node.of(context)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from flwr.app import Context
 
 from bfl import randomness
 from bfl.closing.base import held_back_count
@@ -21,7 +18,7 @@ from bfl.errors import ConfigurationError, DataError, public
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.outgoing import is_private
 from bfl.federation.wire import Positions, TrainTask
-from clients.node import Node, cached_configuration, refuse_task
+from clients.node import Node
 
 if TYPE_CHECKING:
     from bfl.learning.training.trainer import LocalTrainer
@@ -54,32 +51,8 @@ class PreparedClient:
     features: dict[bool, tuple[str, list[npt.NDArray[np.float32]]]] = field(default_factory=dict)
 
 
-def cached_client(context: Context, task: TrainTask) -> PreparedClient:
-    """Return the client that a task is for, as it was prepared for the same task before."""
-    examples = None if task.examples is None else task.examples.tobytes()
-    node_config = tuple(sorted(context.node_config.items()))
-    # One text for all clients of the process, each of whose messages brings one of its own.
-    key = (node_config, sys.intern(task.configuration), task.num_classes, examples)
-    clients = _clients_of_run(context.run_id)
-    # One a partition, so that no server fills the memory by asking for other examples each round.
-    before, client = clients.get(task.partition_id, (None, None))
-    if client is None or before != key:
-        node = Node.of(context)
-        configuration = cached_configuration(task.configuration, node.plugins_folder)
-        refuse_task(task, node, configuration)
-        with node.deadline(configuration.keys.client_timeout):
-            client = _prepare_client(node, task, configuration)
-        clients[task.partition_id] = (key, client)
-    return client
-
-
-@lru_cache(maxsize=1)
-def _clients_of_run(run_id: int) -> dict[int, tuple[Any, PreparedClient]]:
-    """Return a run's clients of this process, by partition id, with what each was asked for."""
-    return {}
-
-
-def _prepare_client(node: Node, task: TrainTask, configuration: Configuration) -> PreparedClient:
+def prepare_client(node: Node, task: TrainTask, configuration: Configuration) -> PreparedClient:
+    """Return the client of a task with its examples, or raise what is wrong with them."""
     if where := node.dataset:
         data = own_data(node.dataset, own_reading(configuration.keys.reading))
     else:

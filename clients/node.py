@@ -1,21 +1,18 @@
-"""The node that a client is played on: its configuration, what it refuses, the guard of its work.
+"""The node that a client is played on: its configuration, and what it refuses.
 
 ``--node-config`` of a SuperNode, or Flower in a simulation, sets it; docs/running.md has its keys.
 """
 
 from __future__ import annotations
 
-import os
-import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import lru_cache, wraps
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
 import pydantic
-from flwr.app import Context, Error, Message
+from flwr.app import Context
 from pydantic import Field
 
 from bfl import errors, plugins
@@ -25,13 +22,10 @@ from bfl.data.datasets import Reading, dataset_reads_path
 from bfl.deployment.client_list import ListedIdentity
 from bfl.deployment.settings import NodeTable, PathText
 from bfl.engine import processes
-from bfl.engine.flower import CLIENT_RAISED
 from bfl.federation import wire
 from bfl.federation.secure_aggregation.keys import Identity, Unsigned
 from bfl.registry import STRICT
 from bfl.texts import from_json
-
-TIMED_OUT = 75  # exit status of an actor that took too long
 
 
 class Node(NodeTable):
@@ -74,25 +68,6 @@ class Node(NodeTable):
             # Both are what the server asks of it.
             raise errors.public(refusal)
         return self
-
-    @contextmanager
-    def deadline(self, seconds: float) -> Iterator[None]:
-        """End this process if the work inside takes longer, where the engine starts another one.
-
-        A TensorFlow graph that runs cannot be interrupted. A Ray actor's process ends, which Ray
-        replaces and the server hears of at once. Elsewhere nothing is done: a SuperNode's process
-        is Flower's to end, and the serial engine's is everybody's.
-        """
-        if not self.in_actor:
-            yield
-            return
-        timer = threading.Timer(seconds, os._exit, [TIMED_OUT])
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
 
     @property
     def allows_run_paths(self) -> bool:
@@ -142,35 +117,6 @@ class Node(NodeTable):
             )
             raise errors.public(refusal)
         return dataset, self.data_dir or ""
-
-
-Work = Callable[[Message, Context], Message]
-
-
-def reports_errors(work: Work) -> Work:
-    """Return a client's work such that what it raises is sent to the server.
-
-    Flower's engines send the message of an exception and drop its traceback. A simulated client
-    sends both. A real one sends what kind it was; what the error says may hold its data, paths or
-    settings, and stays in its own log, but for messages that are public.
-    """
-
-    @wraps(work)
-    def guarded(message: Message, context: Context) -> Message:
-        try:
-            return work(message, context)
-        except Exception as error:
-            simulated = processes.in_simulation(context.node_config)
-            # Others may be luckier, and the result would not say so.
-            code = (
-                wire.RUN_CANNOT_GO_ON if isinstance(error, errors.LostStateError) else CLIENT_RAISED
-            )
-            reason = reason_for_server(error, simulated)
-            if not simulated:
-                traceback.print_exception(error)
-        return Message(Error(code=code, reason=reason), reply_to=message)
-
-    return guarded
 
 
 def reason_for_server(error: Exception, simulated: bool) -> str:

@@ -19,8 +19,8 @@ from dataclasses import make_dataclass
 from functools import cache
 
 from bfl.aggregation.pooling import PoolingRule, pooling_rules
+from strategies.method import ClientOptions, RunSupport
 from strategies.posterior_pooling import PosteriorPooling
-from strategies.run_support import ClientOptions, RunSupport
 
 __all__ = ["ClientOptions", "PosteriorPooling", "RunSupport", "strategy_class", "strategy_classes"]
 

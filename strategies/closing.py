@@ -21,9 +21,8 @@ from bfl.posteriors.posterior import VECTORS
 from bfl.printing import doing
 from strategies.flower_clients import FlowerClients
 from strategies.masked import WantedSum, add_up
-from strategies.method import Method
+from strategies.method import Method, RunSupport
 from strategies.round import TrainingRequest
-from strategies.run_support import RunSupport
 from strategies.server_state import ServerState
 from strategies.updates import ClientUpdate
 

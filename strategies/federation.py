@@ -20,7 +20,7 @@ from bfl.engine.flower import is_simulation
 from bfl.federation import wire
 from bfl.federation.client_metrics import neutralized
 from bfl.federation.node_description import NodeDescription, code_digest
-from strategies.messaging import Outstanding, UsableReplies, exchange_with_retries
+from strategies.flower_clients import Outstanding, UsableReplies, exchange_with_retries
 
 T = TypeVar("T")
 
@@ -69,14 +69,6 @@ class Federation:
         """The clients' names by partition id; empty ones where no list binds nodes to keys."""
         return client_names(self.nodes[client] for client in range(self.size))
 
-    def partition_of(self, node_id: int) -> int:
-        """Return the partition id of a node."""
-        return self._partitions[node_id]
-
-    @cached_property
-    def _partitions(self) -> Mapping[int, int]:
-        return {node: partition_id for partition_id, node in self.nodes.items()}
-
     def reads_run_paths(self, partition_id: int) -> bool:
         """Return whether a partition's node looks for the run's data where the server has them."""
         if self.simulated or not self.descriptions:
@@ -101,7 +93,7 @@ class Federation:
         """
         answers: dict[int, T] = {}
         problems = dict.fromkeys(contents, "no reply")
-        usable = UsableReplies(needed)
+        usable, clients = UsableReplies(needed), {self.nodes[i]: i for i in contents}
         for reply in exchange_with_retries(
             grid,
             [Message(content, self.nodes[i], message_type) for i, content in contents.items()],
@@ -109,7 +101,7 @@ class Federation:
             retries=keys.round_retries,
             usable=usable,
         ):
-            client = self.partition_of(reply.metadata.src_node_id)
+            client = clients[reply.metadata.src_node_id]
             try:
                 if reply.has_error():
                     raise errors.RunError(reply.error.reason)

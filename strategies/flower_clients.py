@@ -1,27 +1,37 @@
-"""The clients of a federation over Flower: sent a round's messages, and heard in their order."""
+"""The clients of a federation over Flower: sent a round's messages, and heard in their order.
+
+``FlowerClients`` makes the messages and reads the replies. Below it: messages are sent, replies
+handed on as they come, and asked for again when they are lost.
+"""
 
 from __future__ import annotations
 
 import json
+import math
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import DEFAULT_TTL, ConfigRecord, Error, Message, RecordDict
 from flwr.serverapp import Grid
 
 from bfl import errors
+from bfl.engine.flower import NO_REPLY, is_simulation
+from bfl.engine.flower.replies import Replies, UnusableReplyError
 from bfl.federation import wire
 from bfl.federation.client_metrics import CONTINUED, neutralized
-from strategies.messaging import NO_REPLY_FOR, UsableReplies, exchange_with_retries, in_order
+from bfl.printing import detail
 from strategies.round import TrainingRequest
 from strategies.server_state import Round
 from strategies.updates import ClientUpdate, RefusedUpdateError, judge_updates, read_update
 
 if TYPE_CHECKING:
     from strategies.federation import Federation
-    from strategies.run_support import ClientOptions, RunSupport
+    from strategies.method import ClientOptions, RunSupport
+
+T = TypeVar("T")
 
 STOPPED_ANSWERING, FAILED, REFUSED = "stopped answering", "failed", "update refused"
 """Reasons for which a round is made without a client, in its record."""
@@ -43,6 +53,8 @@ class FlowerClients:
         texts_shown: What has been warned of in full.
         usable: What has become of the last round's replies so far.
         farthest: Whose values were farthest from the others' in that round, and how far.
+        played_by: The client that each node plays.
+        configuration_texts: The run's configuration as each client is sent it.
     """
 
     def __init__(
@@ -55,7 +67,7 @@ class FlowerClients:
         silence: float,
         warn: Callable[[str], None],
     ) -> None:
-        self.grid, self.federation = grid, federation
+        self.grid, self.federation, self.size = grid, federation, federation.size
         self.options, self.silence = options, silence
         self.num_examples = _num_examples(federation, options)
         # With it come all metrics, which no server needs before it has clients.
@@ -64,14 +76,23 @@ class FlowerClients:
         _, self._metrics = metrics_of_clients()
         self.more = ConfigRecord()
         self.usable, self.farthest = UsableReplies(1), ""
-        self._run, self._warn = run, warn
         self.texts_shown: set[str] = set()
+        self._warn, self._manifest, self._test_partition = warn, run.manifest, run.test_partition
+        self.played_by = {node: client for client, node in federation.nodes.items()}
+        self._messages: list[Message] = []
         configuration = options.configuration
-        self._texts = {
+        texts = {
             paths: json.dumps(configuration.for_clients(paths=paths) if configuration else {})
             for paths in (False, True)
         }
-        self._likelihood_examples = 0
+        self.configuration_texts = [
+            texts[federation.reads_run_paths(client)] for client in range(self.size)
+        ]
+        self._alike: dict[str, Any] = {  # in the tasks of all clients and rounds
+            "num_classes": options.num_classes,
+            "run_folder": run.folder if federation.simulated else "",
+            "run_key": run.key,
+        }
         if configuration and configuration.inference.counts_all_examples:
             if unknown := [str(i) for i in range(self.size) if i not in self.num_examples]:
                 raise errors.ConfigurationError(
@@ -80,20 +101,50 @@ class FlowerClients:
                     "that declare their examples, examples that the server assigns, or "
                     "likelihood-examples='client'"
                 )
-            self._likelihood_examples = sum(self.num_examples.values())
+            self._alike["likelihood_examples"] = sum(self.num_examples.values())
 
-    @property
-    def size(self) -> int:
-        """The number K of clients."""
-        return self.federation.size
+    def needed(self, selected: int) -> int:
+        """Return how many of so many clients have to send a usable update, at least 1."""
+        least = self.options.min_clients
+        share = least * selected if least < 1 else min(least, selected)
+        return max(1, math.ceil(share - 1e-9))
 
     def messages(self, request: TrainingRequest) -> list[Message]:
         """Return the messages of a round."""
-        self.usable = UsableReplies(self.options.needed(len(request.partition_ids)))
-        return [
+        self.usable = UsableReplies(self.needed(len(request.partition_ids)))
+        self._messages = [
             self.message(client, content, request.message_type, request.server_round)
             for client, content in self.contents(request).items()
         ]
+        return self._messages
+
+    def contents(self, request: TrainingRequest) -> dict[int, RecordDict]:
+        """Return what each client is sent, by partition id."""
+        # One record for all: the clients of a round are sent the same.
+        state, partition, tests = request.state, self.options.partition, self._test_partition
+        arrays = wire.posterior_to_arrays(state.posterior, request.vectors)
+        extras = wire.vectors_to_arrays(request.broadcast)
+        contents = {}
+        for client in request.partition_ids:
+            task = wire.TrainTask(
+                server_round=request.server_round,
+                partition_id=client,
+                configuration=self.configuration_texts[client],
+                examples=None if partition is None else partition[client],
+                test_examples=None if tests is None else tests[client],
+                pooled_round=int(state.last_pooled[client]),
+                damping=float(state.damping[client]),
+                **self._alike,
+            )
+            contents[client] = wire.train_content(arrays, task, self.more, extras)
+        return contents
+
+    def message(
+        self, partition_id: int, content: RecordDict, message_type: str, server_round: int
+    ) -> Message:
+        """Return a message to the node that plays a client."""
+        node = self.federation.nodes[partition_id]
+        return Message(content, node, message_type, group_id=str(server_round))
 
     def replies(self, name: str, messages: Sequence[Message]) -> Iterator[Message]:
         """Send a round's messages and yield the replies as they come; ask again whose are lost."""
@@ -103,9 +154,7 @@ class FlowerClients:
             silence=self.silence,
             retries=self.options.round_retries,
             usable=self.usable,
-            report=lambda node, reason: self.warn(
-                name, self.federation.partition_of(node), f"failed: {reason}"
-            ),
+            report=lambda node, reason: self.warn(name, self.played_by[node], f"failed: {reason}"),
         )
 
     def updates(
@@ -122,20 +171,18 @@ class FlowerClients:
         """
         usable, selected, self.farthest = self.usable, request.partition_ids, ""
 
-        def refuse(partition_id: int, problem: str) -> None:
+        def refuse(client: int, problem: str) -> None:
             usable.found -= 1
-            self._refuse(request, partition_id, problem)
+            self._refuse(request, client, problem)
 
-        updates = in_order(
-            replies, selected, self.federation.partition_of, partial(self._read_update, request)
-        )
+        updates = in_order(self._read_replies(request, replies), selected)
         if request.of_sums:
             yield from updates
         elif farthest := (
             yield from judge_updates(updates, request.state.posterior, request.broadcast, refuse)
         ):
             client, what = farthest
-            self.farthest = f"{self._name(client)} sent {what}"
+            self.farthest = f"{self.federation.names[client] or f'client {client}'} sent {what}"
         if not usable.enough:
             stays = len(selected) - usable.lost < usable.needed  # whoever else comes back
             raise (errors.LostStateError if stays else errors.RunError)(
@@ -143,41 +190,62 @@ class FlowerClients:
                 f"posterior, and min-clients asks for {usable.needed}"
             )
 
-    def _read_update(
-        self, request: TrainingRequest, reply: Message, partition_id: int
+    def _read_replies(
+        self, request: TrainingRequest, replies: Iterable[Message]
+    ) -> Iterator[tuple[int, ClientUpdate | None]]:
+        """Yield the updates in replies as they come, by partition id; None where none is usable."""
+        asked = {each.metadata.message_id: each.metadata.dst_node_id for each in self._messages}
+        nodes = {message.metadata.dst_node_id for message in self._messages}
+        for reply in replies:
+            node, problem = reply.metadata.src_node_id, ""
+            if node not in nodes:
+                # Flower answers by itself for a node that is gone, and names its own node.
+                node = asked.get(reply.metadata.reply_to_message_id, 0)
+                problem = "another node has answered"
+            if node in nodes:
+                client = self.played_by[node]
+                update = self._read_reply(request, reply, client, problem)
+                del reply  # nobody holds it, or an update, while the next is waited for
+                yield client, update
+                del update
+
+    def _read_reply(
+        self, request: TrainingRequest, reply: Message, client: int, problem: str
     ) -> ClientUpdate | None:
         if reply.has_error():
             self.usable.lost += reply.error.code == wire.RUN_CANNOT_GO_ON
-            silent = NO_REPLY_FOR in str(reply.error.reason)
-            self.usable.left_out[partition_id] = STOPPED_ANSWERING if silent else FAILED
-            self.warn(request.name, partition_id, f"failed: {reply.error.reason}")
+            problem = str(reply.error.reason) or "for no reason given"
+        if problem:
+            silent = NO_REPLY_FOR in problem
+            self.usable.left_out[client] = STOPPED_ANSWERING if silent else FAILED
+            self.warn(request.name, client, f"failed: {problem}")
             return None
         try:
             update = read_update(
                 reply,
-                partition_id,
+                client,
                 request.expected,
-                manifest=None if request.of_sums else self._run.manifest,
-                num_examples=self.num_examples.get(partition_id),
+                manifest=None if request.of_sums else self._manifest,
+                num_examples=self.num_examples.get(client),
                 most_examples=self.options.max_examples,
                 declared=request.declared,
                 known_metrics=self._metrics,
             )
-            if problem := request.find_problem(update):
-                raise RefusedUpdateError(problem)
+            if unfit := request.find_problem(update):
+                raise RefusedUpdateError(unfit)
         except RefusedUpdateError as error:
-            self._refuse(request, partition_id, str(error))
+            self._refuse(request, client, str(error))
             return None
         self.usable.found += 1
         if update.impossible:
             numbers = ", ".join(f"{name} {value:g}" for name, value in update.impossible.items())
             text = f"says what cannot be, left out of means: {numbers}"
-            self.warn(request.name, partition_id, text)
+            self.warn(request.name, client, text)
         return update
 
-    def _refuse(self, request: TrainingRequest, partition_id: int, problem: str) -> None:
-        self.usable.left_out[partition_id] = REFUSED
-        self.warn(request.name, partition_id, f"update refused: {problem}")
+    def _refuse(self, request: TrainingRequest, client: int, problem: str) -> None:
+        self.usable.left_out[client] = REFUSED
+        self.warn(request.name, client, f"update refused: {problem}")
 
     def add_counts(self, request: TrainingRequest, pooled: Round) -> Round:
         """Return a pooled round with what has become of the clients that were selected for it."""
@@ -186,7 +254,8 @@ class FlowerClients:
         for client in request.partition_ids:
             if client not in present:
                 reason = self.usable.left_out.get(client, STOPPED_ANSWERING)
-                left_out.append({"client": client, "name": self._name(client), "reason": reason})
+                name = self.federation.names[client] or f"client {client}"
+                left_out.append({"client": client, "name": name, "reason": reason})
         refused = sum(entry["reason"] == REFUSED for entry in left_out)
         counts = {
             "clients": len(present),
@@ -195,9 +264,6 @@ class FlowerClients:
         }
         metrics = {**counts, **pooled.metrics}
         return replace(pooled, metrics=metrics, left_out=left_out, farthest=self.farthest)
-
-    def _name(self, client: int) -> str:
-        return self.federation.names[client] or f"client {client}"
 
     def warn(self, name: str, client: int, text: str) -> None:
         """Warn of what is wrong with a client in a round of that name: in full the first time."""
@@ -208,49 +274,6 @@ class FlowerClients:
         if listed := self.federation.names[client]:
             name = f"{name}, {listed}"
         self._warn(f"{name}, client {client}: {shown}")
-
-    def configuration_text(self, partition_id: int) -> str:
-        """Return the run's configuration as a client is sent it."""
-        return self._texts[self.federation.reads_run_paths(partition_id)]
-
-    def message(
-        self, partition_id: int, content: RecordDict, message_type: str, server_round: int
-    ) -> Message:
-        """Return a message to the node that plays a client."""
-        node = self.federation.nodes[partition_id]
-        return Message(content, node, message_type, group_id=str(server_round))
-
-    def contents(self, request: TrainingRequest) -> dict[int, RecordDict]:
-        """Return what each client is sent, by partition id."""
-        # One record for all: the clients of a round are sent the same.
-        state = request.state
-        arrays = wire.posterior_to_arrays(state.posterior, request.vectors)
-        extras = wire.vectors_to_arrays(request.broadcast)
-        contents = {}
-        for client in request.partition_ids:
-            task = self._task(
-                request.server_round,
-                client,
-                pooled_round=int(state.last_pooled[client]),
-                damping=float(state.damping[client]),
-            )
-            contents[client] = wire.train_content(arrays, task, self.more, extras)
-        return contents
-
-    def _task(self, server_round: int, partition_id: int, **more: Any) -> wire.TrainTask:
-        partition, tests = self.options.partition, self._run.test_partition
-        return wire.TrainTask(
-            server_round=server_round,
-            partition_id=partition_id,
-            configuration=self.configuration_text(partition_id),
-            num_classes=self.options.num_classes,
-            examples=None if partition is None else partition[partition_id],
-            test_examples=None if tests is None else tests[partition_id],
-            run_folder=self._run.folder if self.federation.simulated else "",
-            run_key=self._run.key,
-            likelihood_examples=self._likelihood_examples,
-            **more,
-        )
 
 
 def _num_examples(federation: Federation, options: ClientOptions) -> dict[int, int]:
@@ -282,3 +305,242 @@ def _num_examples(federation: Federation, options: ClientOptions) -> dict[int, i
 
                 known[partition_id] -= max(0, held_back_count(examples, held_back))
     return known
+
+
+def in_order(updates: Iterable[tuple[int, T | None]], partition_ids: Sequence[int]) -> Iterator[T]:
+    """Yield clients' updates in the order of partition ids, each as early as it can be.
+
+    An update is handed on as soon as all clients before it have been heard of. So what is held is
+    what has come out of order, and nobody needs to hold all updates of a round.
+
+    Args:
+        updates: Updates by partition id, as they come; None where one is of no use.
+        partition_ids: The clients that were asked, sorted.
+    """
+    early: dict[int, T | None] = {}
+    following = deque(partition_ids)
+    for partition_id, update in updates:
+        early[partition_id] = update
+        del update  # nobody holds it while the next is waited for
+        while following and following[0] in early:
+            if (due := early.pop(following.popleft())) is not None:
+                yield due
+            del due
+    for partition_id in sorted(early):  # some have not been heard of at all
+        if (last := early.pop(partition_id)) is not None:
+            yield last
+        del last
+
+
+NO_REPLY_FOR = "no reply for"  # begins the reason of who has stopped answering
+
+
+@dataclass
+class UsableReplies:
+    """Number of usable replies, and the number that is enough to go on without the rest.
+
+    Whoever takes replies counts each before it takes the next.
+
+    Attributes:
+        lost: How many clients have lost what they kept, and will not reply to this round.
+        left_out: Why the round is made without a client, by partition id.
+    """
+
+    needed: int
+    found: int = 0
+    lost: int = 0
+    left_out: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def enough(self) -> bool:
+        """True if nobody needs to be asked again."""
+        return self.found >= self.needed
+
+
+def exchange_with_retries(
+    grid: Grid,
+    messages: Sequence[Message],
+    *,
+    silence: float,
+    retries: int,
+    usable: UsableReplies,
+    report: Callable[[int, str], None] = lambda node, reason: None,
+) -> Iterator[Message]:
+    """Send messages and yield one reply for each; if too few are usable, ask again who has failed.
+
+    A client's work is a function of the round and its partition, so one that is asked again gives
+    what it would have given, and those that have replied are not asked again: usable or not.
+
+    Replies are yielded as they come, and an error as soon as its node will not be asked again.
+
+    Args:
+        silence: See ``exchange``.
+        retries: How often those that failed are asked again.
+        report: Takes the node and the reason of each failure after which the node is asked again.
+    """
+    unanswered = {message.metadata.dst_node_id: message for message in messages}
+    for attempt in range(retries + 1):
+        failed: dict[int, Message] = {}
+        for reply in exchange(grid, list(unanswered.values()), silence):
+            if reply.has_error():
+                failed[reply.metadata.src_node_id] = reply
+            else:
+                del unanswered[reply.metadata.src_node_id]
+                yield reply
+            while failed and (attempt == retries or usable.enough):
+                node = next(iter(failed))
+                del unanswered[node]
+                yield failed.pop(node)
+        for node, message in unanswered.items():
+            reason = f"{NO_REPLY_FOR} {silence:g} s (client-timeout)"
+            failed.setdefault(node, _failure(message, reason))
+        if attempt == retries or usable.enough:
+            yield from failed.values()
+            return
+        for node, reply in failed.items():
+            report(node, str(reply.error.reason))
+            sent = unanswered[node].metadata  # Flower gives each message one id and one life
+            unanswered[node] = Message(
+                unanswered[node].content, node, sent.message_type, group_id=sent.group_id
+            )
+
+
+def _failure(message: Message, reason: str, code: int = NO_REPLY) -> Message:
+    return Message(Error(code=code, reason=neutralized(reason)), reply_to=message)
+
+
+def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterator[Message]:
+    """Send messages and yield the replies as they come, each from the node that was asked.
+
+    Messages that Flower does not take are answered at once, by an error.
+
+    Args:
+        silence: Seconds without any reply after which the rest is given up. The total may be
+            longer, as a process that plays many clients replies for one after the other.
+
+    Raises:
+        RunError: The engine has died, or a simulation's client cannot go on.
+    """
+    outstanding = Outstanding(grid)
+    yield from outstanding.send(messages, silence)
+    while outstanding.messages:
+        replies = outstanding.replies()
+        any_came = bool(replies)
+        while replies:
+            yield replies.pop(0)  # and keep none of them while waiting for the next
+        if not any_came and outstanding.silence > silence:
+            return
+        if outstanding.messages:
+            replied = len(messages) - len(outstanding.messages)
+            detail(f"{replied} of {len(messages)} clients have replied")
+            outstanding.pause()
+
+
+POLLING_SHARE = 0.1
+"""The greatest share of the time that is spent on looking for replies.
+
+Looking for the replies to M messages takes time in proportion to M, in a simulation of the process
+that also hands the messages out."""
+
+WAITING_SHARE = 0.02
+"""The share of the time since the last reply that a pause takes, so that whoever trains for seconds
+is not looked for two hundred times in each."""
+
+LONGEST_PAUSE = 0.2
+"""Seconds between looks at most: where a look brings the replies along, it takes as long as they
+are large."""
+
+TIMES, ALLOWANCE = 8, 2**24
+"""A reply has at most so many times the bytes of the arrays in the largest message sent, and so
+many bytes more. What a method sends back at most is three numbers of 8 bytes for a mean of 4."""
+
+
+class Outstanding:
+    """Messages that have been sent to nodes and not been answered yet.
+
+    A reply is known by the message that it answers. Flower answers by itself for a node that is
+    gone, and as the source of such a reply it names its own node.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self.messages: dict[str, Message] = {}
+        self._grid = grid
+        self._replies = Replies(grid)
+        self._last_reply = time.monotonic()
+        self._look_seconds = 0.0
+        self._most_bytes = ALLOWANCE
+        self._patience = math.inf
+
+    def send(self, messages: Sequence[Message], silence: float = 0.0) -> list[Message]:
+        """Send messages; return errors for those that Flower has not taken.
+
+        They are waited for ``silence`` seconds without any reply, see ``exchange``; 0: for good.
+        """
+        if not messages:
+            return []
+        for message in messages:
+            # Flower answers by itself for a message whose life is over, and drops what comes then.
+            # Each but the last reply may begin the silence anew. What a client that hangs has not
+            # looked at does not wait for it for good.
+            message.metadata.ttl = DEFAULT_TTL + silence * len(messages)
+        self._last_reply = time.monotonic()
+        self._patience = silence or math.inf
+        largest = max(
+            sum(record.count_bytes() for record in message.content.array_records.values())
+            for message in messages
+        )
+        self._most_bytes = max(self._most_bytes, ALLOWANCE + TIMES * largest)
+        taken = set(filter(None, self._grid.push_messages(messages)))
+        refused = []
+        for message in messages:
+            # Flower sets the id while it sends, and leaves out, or empty, those not taken.
+            message_id = message.metadata.message_id
+            if message_id in taken:
+                self.messages[message_id] = message
+            else:
+                refused.append(_failure(message, "Flower has not taken the message: node is gone"))
+        return refused
+
+    def replies(self) -> list[Message]:
+        """Return the replies that have come; the source of each is the node that was asked.
+
+        One that is no message, larger than any can be, or announced and not uploaded in time, is an
+        error, and the others do not wait for it.
+        """
+        began, incoming = time.monotonic(), self._replies.coming.keys()
+        before = set(incoming)
+        looked = self._replies.look(self.messages.keys(), self._most_bytes, self._patience)
+        self._look_seconds = time.monotonic() - began
+        if looked or incoming - before:
+            self._last_reply = time.monotonic()
+        replies = []
+        for message_id, reply in looked:
+            # A client that is asked twice may answer twice; only the first answer finds a message.
+            message = self.messages.pop(message_id, None)
+            if message is None:
+                continue
+            node = message.metadata.dst_node_id
+            if isinstance(reply, UnusableReplyError):
+                replies.append(_failure(message, f"node {node}: {reply}"))
+            elif reply.has_error():
+                # A node of a deployment has no such power: it fails, and the others go on.
+                if reply.error.code == wire.RUN_CANNOT_GO_ON and is_simulation(self._grid):
+                    raise errors.LostStateError(neutralized(str(reply.error.reason)))
+                replies.append(_failure(message, str(reply.error.reason), reply.error.code))
+            elif reply.metadata.src_node_id != node:
+                other = reply.metadata.src_node_id
+                replies.append(_failure(message, f"node {other} has answered in its place"))
+            else:
+                replies.append(reply)
+        return replies
+
+    @property
+    def silence(self) -> float:
+        """Seconds since a message has been sent, or a reply has come or begun to come."""
+        return time.monotonic() - self._last_reply
+
+    def pause(self) -> None:
+        """Wait until it is worth looking for replies again."""
+        if self._replies.interval:
+            pause = max(self._look_seconds / POLLING_SHARE, self.silence * WAITING_SHARE)
+            time.sleep(max(self._replies.interval, min(pause, LONGEST_PAUSE)))

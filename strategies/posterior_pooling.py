@@ -8,8 +8,8 @@ their order; docs/extending.md says which class and method another part has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields, replace
 from logging import INFO
 from typing import TYPE_CHECKING, ClassVar
 
@@ -20,16 +20,14 @@ from flwr.serverapp.strategy import Result, Strategy
 from bfl import errors
 from bfl.aggregation.pooling import PoolingRule
 from bfl.engine.flower import log
-from bfl.federation.wire import posterior_to_arrays
-from strategies.messaging import name_nodes
-from strategies.method import GivenParts, Method
-from strategies.round import TrainingRequest, pool_round, refine_round
-from strategies.run_support import ClientOptions, RunSupport
-from strategies.server_state import Round
+from bfl.federation.wire import initial_posterior, posterior_to_arrays
+from strategies.method import ClientOptions, GivenParts, Method, RunSupport
+from strategies.round import TrainingRequest, pool_round, refine_round, round_request
+from strategies.server_state import Round, ServerState
 
 if TYPE_CHECKING:
     from bfl.closing.base import Known
-    from strategies.start import RunningFederation
+    from strategies.flower_clients import FlowerClients
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -63,7 +61,9 @@ class PosteriorPooling(GivenParts, Strategy):
     Attributes:
         method: The parts, resolved.
         closed: What the closing has found, once ``start`` has ended; None for no closing.
-        running: The federation, and where it stands, once it has begun.
+        clients: The clients of the federation; None until it has begun.
+        state: Where it stands after the last round that is over, once it has begun.
+        pooled: The last round that is over, if any.
 
     Source: Fischer et al. (2024), Algorithm 1.
     """
@@ -82,10 +82,11 @@ class PosteriorPooling(GivenParts, Strategy):
         given |= {name: getattr(self.run, name) for name in lent}
         self.method = Method.of_parts(pooling=self._rule(), **given)
         self.closed: Known | None = None
-        self.running: RunningFederation | None = None
-        self.request: TrainingRequest | None = None
+        self.clients: FlowerClients | None = None
+        self.state: ServerState
         self.pooled: Round
-        self._messages: Sequence[Message] = ()
+        self.request: TrainingRequest | None = None
+        self.last_begun = 0
 
     def _rule(self) -> PoolingRule | str:
         own = self.rule_class
@@ -120,11 +121,24 @@ class PosteriorPooling(GivenParts, Strategy):
                 f"exchange '{self.method.exchange.name}' takes several messages a round, which "
                 "Flower's own start and its wrappers do not send; call this Strategy's start"
             )
-        from strategies import start
+        clients, request = self.begin_round(server_round, arrays, config, grid)
+        return clients.messages(request)
 
-        request, running = start.begin_round(self, server_round, arrays, config, grid)
-        self._messages = running.clients.messages(request)  # ``FlowerClients``
-        return self._messages
+    def begin_round(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> tuple[FlowerClients, TrainingRequest]:
+        """Begin a round with some arrays, of a new federation if it is no later one of the last."""
+        clients = self.clients
+        if clients is None or clients.grid is not grid or server_round <= self.last_begun:
+            from strategies.start import begin
+
+            clients = begin(self, grid, arrays, self.default_timeout, server_round)
+        # A wrapper may have changed the arrays, or left out a round.
+        posterior = initial_posterior(arrays, self.run.manifest)
+        state = replace(self.state, server_round=server_round - 1, posterior=posterior)
+        self.request = request = round_request(self.method, state, self.seed)
+        self.last_begun, clients.more = server_round, config
+        return clients, request
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -137,12 +151,12 @@ class PosteriorPooling(GivenParts, Strategy):
             RunError: Fewer clients than ``min_clients`` have sent a usable update, or what is
                 pooled is no posterior, or no such round has begun.
         """
-        request, running, method = self.request, self.running, self.method
-        if request is None or running is None or request.server_round != server_round:
+        request, clients, method = self.request, self.clients, self.method
+        if request is None or clients is None or request.server_round != server_round:
             raise errors.RunError(
                 f"round {server_round} has not begun: configure_train comes first"
             )
-        clients, manifest, server = running.clients, self.run.manifest, self.run.server
+        manifest, server = self.run.manifest, self.run.server
         try:
             if method.exchange.secure_sums:  # from the start here alone
                 from strategies.masked import pool_masked_round
@@ -152,7 +166,7 @@ class PosteriorPooling(GivenParts, Strategy):
                 # ``FlowerClients`` reads and checks updates, in the order of partition ids.
                 pooled = pool_round(
                     request,
-                    clients.updates(request, name_nodes(replies, self._messages)),
+                    clients.updates(request, replies),
                     seed=self.seed,
                     num_examples=clients.num_examples,
                     manifest=manifest,
@@ -168,10 +182,9 @@ class PosteriorPooling(GivenParts, Strategy):
                 seed=self.seed,
                 manifest=manifest,
                 server=server,
-                parametrization=running.parametrization,
+                configuration=self.client_options.configuration,
             )
-        running.state, self.pooled = pooled.state, pooled
-        self.request, self._messages = None, ()
+        self.state, self.pooled, self.request = pooled.state, pooled, None
         return posterior_to_arrays(pooled.posterior), MetricRecord(dict(pooled.metrics))
 
     def configure_evaluate(

@@ -1,7 +1,7 @@
 """One federated round on the server: what clients are asked, and what their updates lead to.
 
 ``pool_round`` is the round, in plain posteriors, arrays and numbers. Around it: ``start`` makes the
-rounds; ``flower_clients`` and ``messaging`` ask clients, and ask again; ``updates`` reads and
+rounds; ``flower_clients`` asks clients, and asks again; ``updates`` reads and
 compares what they send; ``refine_round`` goes on from the pool. ``masked`` makes a round whose
 updates nobody sees; it ends as this one does, in ``next_round``. docs/internals.md has the whole;
 docs/extending.md says which methods of a part a round calls, such as a weighting's ``gamma``.
@@ -32,7 +32,7 @@ from strategies.server_state import Round, ServerState
 from strategies.updates import ClientUpdate
 
 if TYPE_CHECKING:
-    from bfl.learning.networks.parametrizations import Parametrization
+    from bfl.configuration import Configuration
 
 
 def pool_round(
@@ -231,14 +231,17 @@ def refine_round(
     seed: int,
     manifest: Manifest | None = None,
     server: Server | None = None,
-    parametrization: Parametrization,
+    configuration: Configuration | None = None,
 ) -> Round:
     """Return a pooled round, refined, with the models that predict besides its posterior.
 
     Args:
-        parametrization: The clients' network's, which may compute with other variances than a
-            posterior has.
+        configuration: The clients', whose network may compute with other variances than a posterior
+            has.
     """
+    from bfl.learning.networks.parametrizations import SOFTPLUS
+
+    parametrization = configuration.inference.parametrization if configuration else SOFTPLUS
     method, used = request.method, parametrization.used_variance
     context = RoundContext(
         seed=seed,

@@ -9,23 +9,32 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from logging import WARNING
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
+from bfl.aggregation.pooling import PoolingRule, pool
+from bfl.aggregation.server import Server, UsesServer
+from bfl.closing.base import schedule
+from bfl.configuration import Configuration, contradictions, resolve
+from bfl.configuration.component_slots import SLOTS
+from bfl.data.datasets.server_data import HELD_BACK
 from bfl.deployment.client_list import bound_nodes_file
 from bfl.engine.flower import log
+from bfl.errors import ConfigurationError, PosteriorError
+from bfl.federation.parts import TwoSidedPart
 from bfl.federation.wire import initial_posterior, posterior_to_arrays
-from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
-from strategies.closing import close
+from bfl.posteriors import Manifest, Posterior
+from bfl.registry import kebab
+from strategies.closing import close, last_layer
 from strategies.federation import discover, number_nodes
 from strategies.flower_clients import FlowerClients
-from strategies.preflight import check_method
-from strategies.round import TrainingRequest, round_request
+from strategies.method import Method
 from strategies.server_state import ServerState
 
 if TYPE_CHECKING:
@@ -47,17 +56,17 @@ def run_rounds(
 ) -> Result:
     """Run the rounds that are left and the closing; see ``PosteriorPooling.start``."""
     run, masked = strategy.run, strategy.method.exchange.secure_sums
-    strategy.running = running = begin(strategy, grid, initial_arrays, timeout, num_rounds)
-    clients, arrays = running.clients, posterior_to_arrays(running.state.posterior)
+    clients = begin(strategy, grid, initial_arrays, timeout, num_rounds)
+    arrays = posterior_to_arrays(strategy.state.posterior)
     result, outweighed = Result(arrays=initial_arrays), False
-    first = evaluate_fn(0, arrays) if evaluate_fn and not running.state.server_round else None
+    first = evaluate_fn(0, arrays) if evaluate_fn and not strategy.state.server_round else None
     if first is not None:
         result.evaluate_metrics_serverapp[0] = first
-    while (number := running.state.server_round + 1) <= num_rounds:
+    while (number := strategy.state.server_round + 1) <= num_rounds:
         started = time.perf_counter()
         replies: Iterable[Message] = ()
         if masked:  # clients are asked while their sum is made
-            begin_round(strategy, number, arrays, train_config, grid)
+            strategy.begin_round(number, arrays, train_config, grid)
         else:
             messages = list(strategy.configure_train(number, arrays, train_config, grid))
             replies = clients.replies(f"round {number}", messages)
@@ -67,7 +76,7 @@ def run_rounds(
         evaluated = evaluate_fn(number, arrays) if evaluate_fn else None
         if evaluated is not None:
             result.evaluate_metrics_serverapp[number] = evaluated
-        pooled, of_models = strategy.pooled, run.evaluate_models(running.state)
+        pooled, of_models = strategy.pooled, run.evaluate_models(strategy.state)
         effective, count = pooled.metrics.get("effective-clients", math.inf), len(pooled.clients)
         if count >= 3 and effective <= FEW_EFFECTIVE_CLIENTS and not outweighed:
             outweighed = True
@@ -80,51 +89,13 @@ def run_rounds(
         is_last = run.end_round(replace(pooled, metrics=measured, seconds=seconds))
         if is_last or (should_stop and should_stop(number, result)):
             break
-    strategy.closed = close(strategy.method, running.state, clients, run)
+    strategy.closed = close(strategy.method, strategy.state, clients, run)
     return result
-
-
-def begin_round(
-    strategy: PosteriorPooling,
-    server_round: int,
-    arrays: ArrayRecord,
-    config: ConfigRecord,
-    grid: Grid,
-) -> tuple[TrainingRequest, RunningFederation]:
-    """Begin a round with some arrays, of a new federation if it is no later one of the last."""
-    running, run = strategy.running, strategy.run
-    if running is None or running.grid is not grid or server_round <= running.last:
-        running = begin(strategy, grid, arrays, strategy.default_timeout, server_round)
-        strategy.running = running
-    # A wrapper may have changed the arrays, or left out a round.
-    posterior = initial_posterior(arrays, run.manifest)
-    state = replace(running.state, server_round=server_round - 1, posterior=posterior)
-    request = round_request(strategy.method, state, strategy.seed)
-    strategy.request, running.last, running.clients.more = request, server_round, config
-    return request, running
-
-
-@dataclass
-class RunningFederation:
-    """A federation whose rounds have begun.
-
-    Attributes:
-        state: Where it stands after the last round that is over.
-        last: The last round that has begun.
-        parametrization: The clients' network's, which may compute with other variances than a
-            posterior has.
-    """
-
-    grid: Grid
-    clients: FlowerClients
-    state: ServerState
-    last: int
-    parametrization: Parametrization
 
 
 def begin(
     strategy: PosteriorPooling, grid: Grid, arrays: ArrayRecord, timeout: float, num_rounds: int
-) -> RunningFederation:
+) -> FlowerClients:
     """Wait for the nodes and refuse what does not go together, before anybody trains.
 
     ``timeout``: seconds without any reply after which a round goes on without the rest.
@@ -162,8 +133,104 @@ def begin(
             "point parameters; if some are moving statistics, name them with "
             "run=RunSupport(manifest=…) (bfl.posteriors.Manifest)"
         )
-    state = run.state or ServerState.first(
+    strategy.state = run.state or ServerState.first(
         initial, nodes.size, method.begin_server_states(initial, nodes.size)
     )
-    parametrization = configuration.inference.parametrization if configuration else SOFTPLUS
-    return RunningFederation(grid, clients, state, state.server_round, parametrization)
+    strategy.clients, strategy.last_begun = clients, strategy.state.server_round
+    return clients
+
+
+def check_method(
+    method: Method,
+    posterior: Posterior,
+    configuration: Configuration | None,
+    server: Server | None,
+    round_retries: int,
+    manifest: Manifest | None,
+) -> None:
+    """Refuse parts of a method that do not go with the network, the server or one another.
+
+    Raises:
+        ConfigurationError: Naming the part.
+    """
+    rule, weighting = method.pooling, method.weighting
+    if posterior.size:
+        check_pooling(rule)
+    elif not rule.accepts_points:
+        raise ConfigurationError(
+            f"strategy '{rule.name}' pools Gaussian posteriors, and initial_arrays has only point "
+            "parameters, which every strategy averages; allowed: strategies that accept points, "
+            "such as naive-weighted-averaging"
+        )
+    elif weighting.requires_gaussian:
+        raise ConfigurationError(
+            f"weighting '{weighting.name}' compares posteriors, and initial_arrays has only point "
+            "parameters; allowed: weightings that go by numbers, such as train-size"
+        )
+    check_server_side(method, server)
+    check_declarations(method, configuration, server, round_retries)
+    if schedule(method.closing):
+        last_layer(posterior, manifest)
+
+
+def check_server_side(method: Method, server: Server | None) -> None:
+    """Refuse a part that needs images or a network that the server does not have."""
+    for attribute, part in method.picked().items():
+        if not isinstance(part, UsesServer):
+            continue
+        if part.needs_server and server is None:
+            kind = kebab(attribute)
+            raise ConfigurationError(
+                f"{kind} '{part.name}' needs images and a network of the server's own, and this "
+                "Strategy has neither; lend it some as run=RunSupport(server=…), or give it a "
+                f"{kind} without"
+            )
+        part.check(server.data if server else None)
+
+
+def check_pooling(rule: PoolingRule) -> None:
+    """Refuse a rule that cannot pool two small posteriors; the error names it and its own."""
+    previous, *clients = (
+        Posterior(np.array([mean, 0.5, -mean]), np.array([variance, 0.4, 2 * variance]))
+        for mean, variance in ((0.2, 1.0), (0.3, 0.5), (0.1, 0.7))
+    )
+    generators = [np.random.default_rng(seed) for seed in range(len(clients))]
+    kept = {"previous": previous, "unrounded": previous}
+    try:
+        pool(rule, clients, [1.0, 2.0], generators=generators, **kept)
+    except PosteriorError as error:
+        raise ConfigurationError(f"{error} (tried with two posteriors)") from error
+
+
+def check_declarations(
+    method: Method, configuration: Configuration | None, server: Server | None, round_retries: int
+) -> None:
+    """Refuse parts that do not go together, as a configuration that picks them is refused.
+
+    Args:
+        configuration: What clients are sent a part of, which says what only they have; None: they
+            are sent none.
+    """
+    clients = configuration or resolve({}, check_data=False, check_parts=False)
+    of_server = [part.name for part in clients.outgoing if part.draws_on_pool]
+    if of_server and not method.pool_noise:
+        raise ConfigurationError(
+            f"configuration has outgoing '{of_server[0]}' whose noise is the server's, and this "
+            "Strategy adds none; lend it as run=RunSupport(pool_noise=…), or have clients add "
+            "it (noise-at='clients')"
+        )
+    picked: dict[str, Any] = method.picked()
+    for kind in SLOTS:
+        own = tuple(part for part in method.parts if isinstance(part, kind.base))
+        if own and kind.key == kind.registry.kind:
+            picked[kind.attribute] = own if kind.chain else own[0]
+    keys: dict[str, Any] = {"scale_floor": method.scale_floor, "round_retries": round_retries}
+    if server and server.data:
+        keys["server_data"] = clients.keys.server_data or HELD_BACK
+        keys["server_labels"] = server.data.labels is not None
+    together = replace(clients, keys=clients.keys.model_copy(update=keys), **picked)
+    known = [kind for kind in SLOTS if configuration or kind.attribute in picked]
+    # Without a part there is none of its kind on the server; on the clients there may be any.
+    absent = [kind for kind in SLOTS if kind not in known and issubclass(kind.base, TwoSidedPart)]
+    if problems := contradictions(together, known, absent):
+        raise ConfigurationError("\n".join(problems))

@@ -14,7 +14,7 @@ from bfl.posteriors import Manifest
 from strategies.application.data import divide
 from strategies.application.pretraining import split_off
 from strategies.federation import Federation
-from strategies.preflight import check_pooling
+from strategies.start import check_pooling
 
 
 def check_before_start(configuration: Configuration, clients: int) -> None:

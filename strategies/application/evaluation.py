@@ -13,11 +13,15 @@ from bfl.evaluation.evaluated_ensemble import EvaluatedEnsemble, evaluate_ensemb
 from bfl.evaluation.uncertainty import check_measures
 from bfl.experiments.results import run_folder as files
 from bfl.experiments.run.network import NetworkDescription
-from strategies.run_support import NOT_FINITE
 from strategies.server_state import ServerState
 
 if TYPE_CHECKING:
     from bfl.experiments.run.evaluator import EvaluationNetwork
+
+NOT_FINITE = "logits-not-finite"
+"""Number of predictions whose logits are not finite; it stands in place of their metrics.
+
+A round is evaluated before it is saved, so such logits must not end the run."""
 
 
 def build_network(

@@ -24,9 +24,8 @@ from bfl.federation.wire import Positions
 from bfl.posteriors import Posterior
 from bfl.posteriors.spread import isotropic, scale_spread
 from bfl.printing import doing
-from strategies.application.evaluation import evaluated_ensemble, not_finite
+from strategies.application.evaluation import NOT_FINITE, evaluated_ensemble, not_finite
 from strategies.application.rounds import FederationRun
-from strategies.run_support import NOT_FINITE
 from strategies.server_state import ServerState
 
 COMPARED = 1000

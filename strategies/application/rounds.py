@@ -27,10 +27,10 @@ from bfl.printing import doing
 from strategies import privacy, strategy_class
 from strategies.application import checks, evaluation
 from strategies.application.data import RunData
+from strategies.application.evaluation import NOT_FINITE
 from strategies.federation import Federation
-from strategies.method import GivenParts, Method
+from strategies.method import ClientOptions, GivenParts, Method, RunSupport
 from strategies.posterior_pooling import PosteriorPooling
-from strategies.run_support import NOT_FINITE, ClientOptions, RunSupport
 from strategies.server_state import Round, ServerState
 
 SILENCE_BEYOND_TIMEOUT = 30.0

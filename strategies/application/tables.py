@@ -21,11 +21,10 @@ from bfl.errors import ConfigurationError, RunError
 from bfl.federation import node_description
 from bfl.federation.client_metrics import neutralized
 from bfl.federation.wire import CONFIG, VERSION, WIRE_FORMAT
-from strategies import run_support
 from strategies.closing import SumsRequest, as_posterior, sums_of_clients
 from strategies.federation import Federation
 from strategies.flower_clients import FlowerClients
-from strategies.method import Method
+from strategies.method import ClientOptions, Method, RunSupport
 from strategies.server_state import ServerState
 
 
@@ -69,7 +68,7 @@ def sum_columns(
         )
     names, columns = _merge(dataset, tables)
     keys = configuration.keys
-    options = run_support.ClientOptions(
+    options = ClientOptions(
         clients=federation.size,
         min_clients=federation.size,
         round_retries=keys.round_retries,
@@ -82,7 +81,7 @@ def sum_columns(
         grid,
         federation,
         options,
-        run_support.RunSupport(),
+        RunSupport(),
         silence=keys.client_timeout,
         warn=say,
     )

@@ -26,8 +26,14 @@ from bfl.federation.secure_aggregation.masking import Ring, agreed_exponents, de
 from bfl.federation.secure_aggregation.server import SecureSum
 from bfl.federation.wire import TRAIN
 from bfl.posteriors import Manifest, Posterior
-from strategies.flower_clients import FAILED, REFUSED, STOPPED_ANSWERING, FlowerClients
-from strategies.messaging import UsableReplies, exchange
+from strategies.flower_clients import (
+    FAILED,
+    REFUSED,
+    STOPPED_ANSWERING,
+    FlowerClients,
+    UsableReplies,
+    exchange,
+)
 from strategies.round import TrainingRequest, foreseen_weights, next_round
 from strategies.server_state import Round
 from strategies.updates import implausible_pool
@@ -51,7 +57,7 @@ def pool_masked_round(
     sizes = {client: clients.num_examples[client] for client in request.partition_ids}
     weights = foreseen_weights(method.weighting, sizes)
     try:  # the grid follows from the previous posterior, which is another one in each round
-        check_accuracy(rule, previous, list(weights.values()), clients.options.needed(len(sizes)))
+        check_accuracy(rule, previous, list(weights.values()), clients.needed(len(sizes)))
     except ConfigurationError as error:
         raise RunError(f"{request.name} did not begin: {error}") from error
     wanted = WantedSum(
@@ -118,7 +124,7 @@ def check_masked(
         weights = foreseen_weights(method.weighting, {each: known[each] for each in participants})
         shares = tuple(sorted(weights.values()))
         if shares not in found_fine:
-            needed = clients.options.needed(len(participants))
+            needed = clients.needed(len(participants))
             check_accuracy(method.pooling, posterior, shares, needed)
         found_fine.add(shares)
         if method.pooling.uses_previous:  # the grid of the rounds that follow is not known yet
@@ -178,7 +184,7 @@ def add_up(
 
     An attempt that fails is made again, with fresh masks; the last failure is a RunError.
     """
-    needed = clients.options.needed(len(request.partition_ids))
+    needed = clients.needed(len(request.partition_ids))
     clients.usable = UsableReplies(needed)
     left_out: set[int] = set()
     for attempts_left in reversed(range(clients.options.round_retries + 1)):
@@ -223,12 +229,12 @@ def _add_up_once(
         answer: type[Any],
         take: Callable[[int, Any], None],
     ) -> None:
-        text = clients.configuration_text
+        texts = clients.configuration_texts
         _ask(
             clients,
             request,
             f"{TRAIN}.{kind}",
-            {client: messages.stage_content(m, text(client)) for client, m in requests.items()},
+            {client: messages.stage_content(m, texts[client]) for client, m in requests.items()},
             lambda client, content: take(client, answer.from_content(content)),
         )
 
@@ -273,7 +279,7 @@ def _ask(
         for client, content in contents.items()
     ]
     for reply in exchange(clients.grid, to_send, silence):
-        client = clients.federation.partition_of(reply.metadata.src_node_id)
+        client = clients.played_by[reply.metadata.src_node_id]
         silent.discard(client)
         if reply.has_error():
             left_out[client] = FAILED

@@ -16,8 +16,8 @@ from bfl.engine.flower import new_run
 from bfl.errors import BflError, DataError
 from bfl.federation.node_description import NodeDescription
 from bfl.federation.wire import TrainTask
-from clients.client_app import describe, train
-from clients.examples import PreparedClient, cached_client
+from clients.client_app import cached_client, describe, train
+from clients.examples import PreparedClient
 
 NODE = {"partition-id": 1, "num-partitions": 3}
 NOTHING_TO_DO = "has no examples"

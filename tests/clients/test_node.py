@@ -19,7 +19,8 @@ from bfl.errors import (
     public,
 )
 from bfl.federation.wire import RUN_CANNOT_GO_ON
-from clients.node import Node, cached_configuration, reports_errors, start_tensorflow
+from clients.client_app import deadline, reports_errors
+from clients.node import Node, cached_configuration, start_tensorflow
 
 
 def text(**changes):
@@ -96,6 +97,6 @@ def test_a_public_message_comes_alone_and_a_lost_state_says_that_the_run_cannot_
 
 def test_outside_of_an_actor_nothing_is_ended() -> None:
     begun = time.monotonic()
-    with Node(partition_id=0, num_partitions=1).deadline(0.0):
+    with deadline(Node(partition_id=0, num_partitions=1), 0.0):
         time.sleep(0.05)
     assert time.monotonic() - begun >= 0.05  # and this process is still here to say so

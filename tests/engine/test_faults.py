@@ -31,9 +31,9 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from bfl.federation.wire import CONFIG
-from clients.client_app import describe
+from clients.client_app import deadline, describe, reports_errors
 from clients.client_app import train as honest_train
-from clients.node import Node, reports_errors
+from clients.node import Node
 
 app = ClientApp()
 app.query()(describe)
@@ -69,7 +69,8 @@ def train(message: Message, context: Context) -> Message:
         kind, *numbers = fault.split(":")
         where = [int(number) for number in numbers]
         if where[:2] == [partition, server_round] and due(kind, *where):
-            with Node.of(context).deadline(float(os.environ.get("BFL_FAULT_DEADLINE", "1e6"))):
+            seconds = float(os.environ.get("BFL_FAULT_DEADLINE", "1e6"))
+            with deadline(Node.of(context), seconds):
                 misbehave(kind)
     return honest_train(message, context)
 '''

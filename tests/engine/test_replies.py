@@ -20,7 +20,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
 import bfl.engine.flower.replies
-import strategies.messaging
+import strategies.flower_clients
 from bfl.deployment.proxy import MOST_BYTES
 from bfl.engine.flower import new_run
 from bfl.errors import ProtocolError
@@ -32,7 +32,7 @@ from bfl.federation.secure_aggregation.messages import (
 )
 from bfl.federation.wire import posterior_to_arrays
 from bfl.posteriors import Posterior
-from strategies.messaging import ALLOWANCE, TIMES, exchange
+from strategies.flower_clients import ALLOWANCE, TIMES, exchange
 from strategies.updates import RefusedUpdateError, read_update
 
 PIECE, SIZE = 5 * 2**20, 2**18
@@ -64,7 +64,7 @@ def run() -> Any:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in (strategies.messaging, bfl.engine.flower.replies):
+    for module in (strategies.flower_clients, bfl.engine.flower.replies):
         monkeypatch.setattr(module, "time", clock)
     return clock
 

@@ -27,8 +27,9 @@ from bfl.federation.wire import (
     reply_content,
 )
 from bfl.posteriors import Posterior
+from clients.client_app import reports_errors
 from clients.masked import advertise_keys, confirm, masked_reply, read_task, share_keys, unmask
-from clients.node import Node, reports_errors
+from clients.node import Node
 from strategies import PosteriorPooling
 from strategies.server_state import Round
 

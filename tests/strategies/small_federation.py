@@ -21,14 +21,12 @@ from bfl.federation.wire import (
     posterior_to_arrays,
     reply_content,
 )
-from bfl.learning.networks.parametrizations import SOFTPLUS
 from bfl.posteriors import Manifest, Posterior
 from strategies import PosteriorPooling
 from strategies.federation import discover
 from strategies.flower_clients import FlowerClients
-from strategies.method import Method
+from strategies.method import ClientOptions, Method, RunSupport
 from strategies.round import pool_round, refine_round, round_request
-from strategies.run_support import ClientOptions, RunSupport
 from strategies.server_state import Round, ServerState
 
 START = Posterior(
@@ -125,7 +123,7 @@ def federated_round(
         pooled = clients.add_counts(
             request, pool_round(request, updates, num_examples=known, **fixed)
         )
-    pooled = refine_round(request, pooled, parametrization=SOFTPLUS, **fixed)
+    pooled = refine_round(request, pooled, **fixed)
     return pooled.state, pooled
 
 

@@ -7,7 +7,7 @@ import pytest
 from flwr.app import Error, RecordDict
 from small_federation import play, shifted
 
-import strategies.messaging
+import strategies.flower_clients
 from bfl.errors import LostStateError, RunError
 from bfl.experiments.results.clients import CLIENTS_LEFT_OUT, describe_left_out
 from bfl.federation.wire import RUN_CANNOT_GO_ON as LOST
@@ -33,7 +33,7 @@ def test_a_run_that_cannot_do_without_what_is_lost_says_so(
         return Error(code=code, reason="gone") if code else shifted(task, received)
 
     # Of a simulation one is enough to end it.
-    monkeypatch.setattr(strategies.messaging, "is_simulation", lambda grid: False)
+    monkeypatch.setattr(strategies.flower_clients, "is_simulation", lambda grid: False)
     with pytest.raises(RunError) as caught:
         play(reply, round_retries=0, min_clients=min_clients)
     assert isinstance(caught.value, LostStateError) is lost

@@ -13,12 +13,12 @@ from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from small_federation import make_grid
 
-import strategies.messaging
+import strategies.flower_clients
 from bfl.engine.serial import SerialGrid
 from bfl.errors import RunError
 from bfl.federation.wire import RUN_CANNOT_GO_ON
 from bfl.posteriors import Posterior
-from strategies.messaging import UsableReplies, exchange, exchange_with_retries, in_order
+from strategies.flower_clients import UsableReplies, exchange, exchange_with_retries, in_order
 from strategies.updates import ClientUpdate
 
 
@@ -148,7 +148,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(strategies.messaging, "time", clock)
+    monkeypatch.setattr(strategies.flower_clients, "time", clock)
     return clock
 
 
@@ -274,7 +274,7 @@ def test_only_a_simulated_client_can_end_the_run(
     def train(message: Message, context: Context) -> Message:
         return Message(Error(RUN_CANNOT_GO_ON, "no shared folder"), reply_to=message)
 
-    monkeypatch.setattr(strategies.messaging, "is_simulation", lambda grid: simulated)
+    monkeypatch.setattr(strategies.flower_clients, "is_simulation", lambda grid: simulated)
     replies = exchange(make_grid(app, 1), messages(1), 10.0)
     if simulated:
         with pytest.raises(RunError, match="no shared folder"):
@@ -288,26 +288,9 @@ def update(partition_id: int) -> ClientUpdate:
     return ClientUpdate(partition_id, posterior, 5, {"id": partition_id})
 
 
-def reply(node: int, error: str = "") -> Message:
-    message = Message(RecordDict(), node, "train")
-    if error:
-        return Message(Error(code=2, reason=error), reply_to=message)
-    return Message(RecordDict(), reply_to=message)
-
-
-def out(partition_ids: list[int], replies: Iterable[Message]) -> Iterator[ClientUpdate]:
-    """Yield the updates of nodes 100, 101, ...; an error gives none."""
-
-    def checked(message: Message, partition_id: int) -> ClientUpdate | None:
-        assert message.metadata.src_node_id == 100 + partition_id
-        return None if message.has_error() else update(partition_id)
-
-    return in_order(replies, partition_ids, lambda node: node - 100, checked)
-
-
 def test_any_order_of_arrival_gives_the_order_of_partitions() -> None:
     for order in permutations([1, 3, 4, 7]):
-        found = out([1, 3, 4, 7], (reply(100 + p) for p in order))
+        found = in_order(((p, update(p)) for p in order), [1, 3, 4, 7])
         assert [u.partition_id for u in found] == [1, 3, 4, 7]
 
 
@@ -324,25 +307,25 @@ def test_updates_come_out_as_soon_as_their_turn_comes(
 ) -> None:
     heard: list[int] = []
 
-    def replies() -> Iterator[Message]:
+    def updates() -> Iterator[tuple[int, ClientUpdate | None]]:
         for partition_id in arriving:
             heard.append(partition_id)
-            yield reply(100 + partition_id, "out of memory" if partition_id in failed else "")
+            yield partition_id, None if partition_id in failed else update(partition_id)
 
     clients = list(range(max(arriving) + 1))
-    assert [(u.partition_id, len(heard)) for u in out(clients, replies())] == found
+    assert [(u.partition_id, len(heard)) for u in in_order(updates(), clients)] == found
 
 
 @pytest.mark.usefixtures("quick_collections")
 def test_whoever_takes_an_update_is_the_only_one_to_hold_it() -> None:
     alive: list[weakref.ref[Any]] = []
 
-    def replies() -> Iterator[Message]:
+    def updates() -> Iterator[tuple[int, ClientUpdate | None]]:
         for partition_id in range(20):
             gc.collect()
             assert sum(ref() is not None for ref in alive) <= 1
-            yield reply(100 + partition_id)
+            yield partition_id, update(partition_id)
 
-    for got in out(list(range(20)), replies()):
+    for got in in_order(updates(), list(range(20))):
         alive.append(weakref.ref(got.posterior))
     assert len(alive) == 20

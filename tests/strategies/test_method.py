@@ -18,7 +18,7 @@ from strategies import Conflation, NaiveWeightedAveraging, strategy_classes
 from strategies.application.rounds import make_strategy
 from strategies.method import Method
 from strategies.posterior_pooling import PosteriorPooling
-from strategies.preflight import check_pooling
+from strategies.start import check_pooling
 
 OTHERS = {
     "strategy": "nwa",

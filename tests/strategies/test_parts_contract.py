@@ -34,9 +34,8 @@ from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
 from clients.state import PartStates
 from strategies.application.rounds import make_strategy
-from strategies.method import Method
+from strategies.method import Method, RunSupport
 from strategies.privacy import pool_noise
-from strategies.run_support import RunSupport
 from strategies.server_state import Round
 
 K, D, P, ROUNDS, STEPS, RATE = 4, 5, 3, 4, 3, 0.05

@@ -27,8 +27,7 @@ from bfl.learning.corrections import corrections
 from bfl.posteriors import Posterior
 from strategies import PosteriorPooling, strategy_class
 from strategies.application.rounds import make_strategy
-from strategies.method import Method
-from strategies.run_support import ClientOptions, RunSupport
+from strategies.method import ClientOptions, Method, RunSupport
 from strategies.server_state import Round
 
 
@@ -234,5 +233,6 @@ def test_a_runs_settings_reach_its_strategy() -> None:
     assert strategy.method == Method.of(configuration)
     for name in shared:
         given = getattr(configuration.keys, name)
-        owner = strategy if hasattr(strategy, name) else strategy.client_options
+        options = strategy.client_options
+        owner = options if hasattr(options, name) else strategy
         assert getattr(owner, name) == given != getattr(resolve({}).keys, name), name

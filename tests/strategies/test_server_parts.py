@@ -9,7 +9,7 @@ import pytest
 from numpy_server import NumpyServer
 from small_federation import arguments, make_app, make_grid
 
-import strategies.preflight
+import strategies.start
 from bfl.aggregation.refinements import Refinement, refinements
 from bfl.aggregation.samplers import ClientModels, GaussianSampler, samplers
 from bfl.aggregation.server import RoundContext, UsesServer
@@ -123,6 +123,6 @@ class Asking(GaussianSampler, UsesServer):
 def test_a_part_of_any_kind_that_asks_the_server_is_held_to_it() -> None:
     method = replace(Method.of(resolve({})), sampler=Asking())
     with pytest.raises(ConfigurationError, match="sampler 'asking' needs images and a network of"):
-        strategies.preflight.check_server_side(method, None)
+        strategies.start.check_server_side(method, None)
     with pytest.raises(ConfigurationError, match="these data do not serve"):
-        strategies.preflight.check_server_side(method, NumpyServer(D + P))
+        strategies.start.check_server_side(method, NumpyServer(D + P))

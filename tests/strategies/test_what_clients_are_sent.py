@@ -30,7 +30,7 @@ from strategies import LogLinearPool
 from strategies.application.pretraining import configuration_of_pretraining
 from strategies.application.rounds import make_strategy
 from strategies.application.run import run_federation
-from strategies.run_support import RunSupport
+from strategies.method import RunSupport
 
 
 def test_no_file_of_the_server_is_named_in_a_task(tmp_path: Path) -> None:

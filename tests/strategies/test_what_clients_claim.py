@@ -17,8 +17,8 @@ from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.posteriors import Manifest, Parameter, Posterior
+from strategies.application.evaluation import NOT_FINITE
 from strategies.application.rounds import FederationRun
-from strategies.run_support import NOT_FINITE
 
 MANIFEST = Manifest(
     (
