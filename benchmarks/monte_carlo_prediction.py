@@ -28,7 +28,7 @@ from bfl.engine.processes import cpus_of_this_process
 from bfl.evaluation.prediction.monte_carlo import Predictor
 from bfl.keras import configure, keras, tf, tfp
 from bfl.learning.inferences import Flipout, Layers
-from bfl.learning.models import create_architecture
+from bfl.learning.models import architectures
 from bfl.learning.networks.network import build_network
 
 BATCH, OURS = 250, 128
@@ -48,7 +48,7 @@ class UnkeyedFlipout(Flipout):
 
 def theirs(images: Any) -> Any:
     """Return a call that predicts all images with TensorFlow Probability's layers."""
-    model: keras.Model = create_architecture("resnet20").build(UnkeyedFlipout(), IMAGE_SHAPE, 10)
+    model: keras.Model = architectures.create("resnet20").build(UnkeyedFlipout(), IMAGE_SHAPE, 10)
     forward = tf.function(lambda batch: tf.nn.softmax(model(batch, training=False)))
     scaled = tf.cast(images, tf.float32) / 127.5 - 1.0
 
@@ -61,7 +61,7 @@ def theirs(images: Any) -> Any:
 
 def ours(images: Any) -> Any:
     """Return a call that predicts all images with this project's predictor."""
-    architecture = create_architecture("resnet20")
+    architecture = architectures.create("resnet20")
     network = build_network(architecture, Flipout(), IMAGE_SHAPE, 10)
     predictor = Predictor(network, architecture, batch_size=OURS)
     posterior = network.initial_posterior(0)

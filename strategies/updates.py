@@ -20,7 +20,6 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from statistics import median_low
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +27,6 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 
 from bfl.errors import BflError, PosteriorError, RunError
 from bfl.federation import client_metrics as names
-from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.parts import Arrays, DeclaredArray, extras_problem
 from bfl.federation.wire import ARRAYS, EXTRAS, METRICS, extra_arrays, vectors_from_arrays
 from bfl.posteriors import Manifest, Posterior
@@ -85,7 +83,7 @@ def read_update(
     num_examples: int | None = None,
     most_examples: int = MOST_EXAMPLES,
     declared: Sequence[DeclaredArray] = (),
-    known_metrics: Mapping[str, type[Metric]] = MappingProxyType({}),
+    known_metrics: Mapping[str, type[Metric]] | None = None,
 ) -> ClientUpdate:
     """Return the update in a client's reply, which holds content, or raise RefusedUpdateError.
 
@@ -115,8 +113,8 @@ def read_update(
     except Exception as error:  # whatever NumPy makes of bytes that a client has chosen
         raise RefusedUpdateError(f"an array cannot be read: {error}") from error
     _check_posterior(posterior, sent, manifest)
-    count = _num_examples(metrics.get(NUM_EXAMPLES), num_examples, most_examples)
-    measured, impossible = _split_metrics(metrics, known_metrics)
+    count = _num_examples(metrics.get(names.NUM_EXAMPLES), num_examples, most_examples)
+    measured, impossible = _split_metrics(metrics, known_metrics or {})
     extras: Arrays = {}
     if declared or EXTRAS in content:
         try:
@@ -147,15 +145,17 @@ def _check_posterior(posterior: Posterior, sent: Posterior, manifest: Manifest |
 def _num_examples(given: Any, known: int | None, most: int) -> int:
     whole = isinstance(given, int) and not isinstance(given, bool)
     if not whole and not (isinstance(given, float) and given.is_integer()):
-        raise RefusedUpdateError(f"{NUM_EXAMPLES} is {given!r}; expected a whole number from 1")
+        raise RefusedUpdateError(
+            f"{names.NUM_EXAMPLES} is {given!r}; expected a whole number from 1"
+        )
     if known is not None and given != known:
         raise RefusedUpdateError(
-            f"{NUM_EXAMPLES} is {given!r}; this client holds {known}, as the server has assigned "
-            "or the node has declared before the first round"
+            f"{names.NUM_EXAMPLES} is {given!r}; this client holds {known}, as the server has "
+            "assigned or the node has declared before the first round"
         )
     if not 1 <= given <= most:
         raise RefusedUpdateError(
-            f"{NUM_EXAMPLES} is {given!r}; expected 1 to {most}, the most that is believed "
+            f"{names.NUM_EXAMPLES} is {given!r}; expected 1 to {most}, the most that is believed "
             "(max-examples)"
         )
     return int(given)
@@ -175,7 +175,7 @@ def _split_metrics(
                 "and '-'"
             )
         single = isinstance(value, int | float) and abs(value) <= GREATEST_METRIC
-        if single and name != NUM_EXAMPLES:
+        if single and name != names.NUM_EXAMPLES:
             measured[name] = float(value)  # type: ignore[arg-type]
     both = (measured.get(f"{model}accuracy") for model in (names.MEME, names.PERSONAL))
     better = max((accuracy for accuracy in both if accuracy is not None), default=None)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from bfl.learning.inferences import Inference, inferences
-from bfl.learning.models import create_architecture
+from bfl.learning.models import architectures
 from bfl.learning.models.base import NormalizedNetwork
 
 
@@ -19,7 +19,7 @@ def build(
     from bfl.learning.networks.network import build_network
 
     created = inferences.create(inference, settings)
-    return build_network(create_architecture(word, settings), created, shape, classes, precision)
+    return build_network(architectures.create(word, settings), created, shape, classes, precision)
 
 
 class SmallNetwork(NormalizedNetwork):

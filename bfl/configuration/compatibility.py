@@ -2,7 +2,7 @@
 
 A component says which properties it ``has`` (which may depend on its settings), which it
 ``requires`` of the others, and which it ``excludes``; a key that picks no part may do so as well.
-What is said of no single part stands in ``_of_the_keys``, ``_of_the_parts`` and ``_of_closings``.
+What is said of no single part stands in ``_of_the_parts`` and ``_of_closings``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ def all_contradictions(
         if not (on_client and choice.key in _OF_THE_SERVER)
     ]
     return [
-        *_of_the_keys(configuration),
         *_of_the_parts(configuration),
         *_of_closings(configuration),
         *filter(None, [order_problem(outgoing), length_problem(outgoing)]),
@@ -147,16 +146,11 @@ def _allowed(name: str, *, needed: bool) -> str:
     return how or (f"{key} {having}" if having else f"{key}={json.dumps(default)}")
 
 
-def _of_the_keys(configuration: Configuration) -> Iterator[str]:
-    """Yield which keys that pick no part do not go together."""
-    keys = configuration.keys
+def _of_the_parts(configuration: Configuration) -> Iterator[str]:
+    """Yield which parts and keys do not go together whatever parts declare, or with a task."""
+    keys, shared = configuration.keys, configuration.shared
     if keys.resume and not keys.name:
         yield "resume is True, and no run is named; allowed: with the key name (and output-dir)"
-
-
-def _of_the_parts(configuration: Configuration) -> Iterator[str]:
-    """Yield which parts do not go together whatever they declare, or with a task or a server."""
-    keys, shared = configuration.keys, configuration.shared
     personalization, weighting = configuration.personalization, configuration.weighting
     for kind in (kind for kind in SLOTS if issubclass(kind.base, TwoSidedPart)):
         for part in configuration.picked(kind):

@@ -15,18 +15,12 @@ from bfl import plugins
 from bfl.aggregation.server import UsesServer
 from bfl.closing.base import HELD_BACK_SHARE
 from bfl.configuration import compatibility, settings
-from bfl.configuration.component_slots import (
-    EVALUATION,
-    OF_EVERY_RUN,
-    REGISTRIES,
-    SLOTS,
-    ComponentSlot,
-    PickedParts,
-)
+from bfl.configuration.component_slots import OF_EVERY_RUN, REGISTRIES, SLOTS, ComponentSlot
 from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
-from bfl.configuration.settings import Value, parse_pairs
+from bfl.configuration.picked_parts import PickedParts
+from bfl.configuration.settings import Value
 from bfl.data import datasets
-from bfl.data.datasets.foreign import absolute_foreign, corruption_names
+from bfl.data.datasets import foreign
 from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
 from bfl.federation.outgoing import is_private
@@ -67,9 +61,7 @@ class Configuration(PickedParts):
         """
         checked = self.exchange.clients_check
         merged = self._merged(k for k in SLOTS if not k.server_only or k.key in checked)
-        components = [each for registry in EVALUATION for each in registry.classes()]
-        evaluating = {key for each in components for key in settings.settings_of(each)}
-        merged |= {k: v for k, v in self.settings_of_every_run.items() if k in evaluating}
+        merged |= self.settings_of_every_run
         if not paths:
             merged = without_paths(merged)
         return {key: value for key, value in merged.items() if key not in SERVER_ONLY_KEYS}
@@ -206,7 +198,7 @@ def resolve(
     )
     # Settings in a text, as Flower does not know their keys.
     text = given.get("plugin-settings", "")
-    given = {**(parse_pairs(text) if isinstance(text, str) else {}), **given}
+    given = {**(settings.parse_pairs(text) if isinstance(text, str) else {}), **given}
 
     # Which keys there are, and what the strategy says of them.
     known = settings.default_values()
@@ -300,13 +292,13 @@ def _read_references(keys: Keys, *, check_data: bool) -> dict[str, Any]:
     problems: list[str] = []
     update: dict[str, Any] = {}
     with _collect(problems):
-        corruption_names(keys.corruptions)
+        foreign.corruption_names(keys.corruptions)
     if check_data:
         where = keys.dataset, keys.data_dir
         with _collect(problems):
             update["server_data"] = absolute_server_data(keys.server_data, *where)
         with _collect(problems):
-            update["ood_dataset"] = absolute_foreign(keys.ood_dataset, keys.data_dir)
+            update["ood_dataset"] = foreign.absolute_foreign(keys.ood_dataset, keys.data_dir)
         with _collect(problems):
             datasets.validate_dataset(*where)
             update["dataset"], update["data_dir"] = datasets.absolute_dataset(*where)

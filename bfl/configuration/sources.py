@@ -86,7 +86,7 @@ def read_config_file(path: Path, *, plugins: str = "") -> dict[str, Value]:
     values = flatten(tables)
     real, beside = path.resolve(), (RUN, "rounds.jsonl", "posterior.npz", "run-key")
     if real.name == "config.toml" and any((real.parent / name).exists() for name in beside):
-        values = with_own_plugins(without_sections(tables), plugins, path)
+        values = with_own_plugins(values, plugins, path)
     if path.name == "config.toml" and (path.parent / RUN).is_file():
         values = {key: value for key, value in values.items() if key not in ("name", "resume")}
         try:
@@ -116,12 +116,6 @@ def with_own_plugins(values: Mapping[str, Any], plugins: str, path: Path) -> dic
         )
     own = {"plugins": plugins} if plugins else {}
     return {key: value for key, value in values.items() if key != "plugins"} | own
-
-
-def without_sections(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a run's own file, which an earlier bfl has put into sections."""
-    sections = (v if isinstance(v, Mapping) else {key: v} for key, v in tables.items())
-    return {key: value for section in sections for key, value in section.items()}
 
 
 def run_values(complete: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,16 +7,14 @@ import pydantic
 import pytest
 import tomli_w
 from choosing import going_with, parts_of_all_keys, word_of
-from pydantic import Field
 
 from bfl.configuration import resolve, unset_values
-from bfl.configuration.component_slots import ComponentSlot
+from bfl.configuration.component_slots import SLOTS, ComponentSlot
 from bfl.configuration.settings import parse_pairs
 from bfl.configuration.sources import is_study, read_run_config, read_toml
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import open_run
-from bfl.registry import Component, Registry
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -171,8 +169,7 @@ def test_a_runs_own_configuration_is_taken_without_its_name(tmp_path: Path) -> N
     values = {"rounds": 4, "name": "first", "resume": True}
     RunFolder.create(tmp_path, folder.name, values, {})
     assert read_run_config([str(folder / "config.toml")]) == {"rounds": 4}
-    earlier = 'rounds = 4\n[data]\ntarget = "y"\ncrop = 2\n'
-    (folder / "config.toml").write_text(earlier, encoding="utf-8")
+    (folder / "config.toml").write_text("rounds = 4\ncrop = 2\n", encoding="utf-8")
     with pytest.raises(ConfigurationError, match=r"0\.5 was made by an earlier bfl.*more: crop$"):
         read_run_config([str(folder / "config.toml")])
     # A file that no run has left is taken as it is.
@@ -191,46 +188,27 @@ def test_relative_data_become_absolute(tmp_path: Path, monkeypatch: pytest.Monke
     assert resolve({"dataset": "npz:mine.npz"}, check_data=False).keys.dataset == "npz:mine.npz"
 
 
-class Link(Component):
-    """A link."""
+OUTGOING = next(kind for kind in SLOTS if kind.key == "outgoing")
 
 
-@pytest.fixture
-def chain() -> ComponentSlot:
-    registry: Registry[Link] = Registry("links", "bfl.presets")
-    registry._discovered = True
-
-    @registry.register("clip", aliases=("clipping",))
-    class Clip(Link):
-        """Clips."""
-
-        clip_norm: float = Field(1.0, gt=0.0, description="norm")
-
-    @registry.register("noise")
-    class Noise(Link):
-        """Adds noise."""
-
-    return ComponentSlot(registry, "noise", key="links", chain=True)
-
-
-def test_a_chain_picks_its_links_in_their_order(chain: ComponentSlot) -> None:
-    picked = chain.pick("clipping + noise", {"clip-norm": 2.0, "rounds": 3})
+def test_a_chain_picks_its_links_in_their_order() -> None:
+    picked = OUTGOING.pick("Clip + noise", {"clip-norm": 2.0, "rounds": 3})
     assert [link.name for link in picked] == ["clip", "noise"]
     assert picked[0].model_dump() == {"clip_norm": 2.0}
-    assert chain.word(picked, "clipping + noise") == "clip+noise"
-    assert chain.pick(chain.word(picked, ""), {"clip-norm": 2.0}) == picked
-    assert [link.name for link in chain.pick("noise+clip", {})] == ["noise", "clip"]
+    assert OUTGOING.word(picked, "Clip + noise") == "clip+noise"
+    assert OUTGOING.pick(OUTGOING.word(picked, ""), {"clip-norm": 2.0}) == picked
+    assert [link.name for link in OUTGOING.pick("noise+clip", {})] == ["noise", "clip"]
     with pytest.raises(pydantic.ValidationError, match="clip-norm"):
-        chain.pick("noise+clip", {"clip-norm": -1.0})
+        OUTGOING.pick("noise+clip", {"clip-norm": -1.0})
 
 
 @pytest.mark.parametrize(
     ("word", "said"),
-    [("clip+nois", "did you mean 'noise'"), ("clip+clipping", "'clip' twice"), ("clip+", "links")],
+    [("clip+nois", "did you mean 'noise'"), ("clip+CLIP", "'clip' twice"), ("clip+", "outgoing")],
 )
-def test_a_bad_chain_is_explained(chain: ComponentSlot, word: str, said: str) -> None:
+def test_a_bad_chain_is_explained(word: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
-        chain.pick(word, {})
+        OUTGOING.pick(word, {})
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from bfl.evaluation.regression import MixtureStatistics
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.run_folder import NETWORK, POSTERIOR, RunFolder
 from bfl.learning.inferences import Inference, inferences
-from bfl.learning.models import Architecture, create_architecture
+from bfl.learning.models import Architecture, architectures
 from bfl.learning.personalizations import PersonalModel
 from bfl.plugins import load_plugins, refuse_unnamed
 from bfl.posteriors import Manifest, Posterior
@@ -136,7 +136,7 @@ class NetworkDescription:
     @property
     def architecture(self) -> Architecture:
         """The network's architecture; ConfigurationError where this version does not know it."""
-        return self._created("model", create_architecture)
+        return self._created("model", architectures.create)
 
     @property
     def inference(self) -> Inference:
@@ -248,7 +248,7 @@ def personal_architecture(configuration: Configuration, model: str) -> Architect
     """Return the architecture of a personal model; an empty name is the global one."""
     if not model:
         return configuration.architecture
-    return create_architecture(model, configuration.values)
+    return architectures.create(model, configuration.values)
 
 
 def check_images(

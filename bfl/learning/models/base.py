@@ -42,27 +42,27 @@ class Architecture(Component):
         """
 
 
-architectures: Registry[Architecture] = Registry("model", "bfl.learning.models")
+class Architectures(Registry[Architecture]):
+    """The architectures by their words: digits at the end of one are the family's ``depth``."""
+
+    def create(self, spelling: str, settings: Mapping[str, Any] | None = None) -> Architecture:
+        """Return the architecture of a word; the digits of a name such as "cnn1" are a part of it.
+
+        Errors are those of any registry.
+        """
+        match = re.fullmatch(r"(.*?[a-z])-?(\d+)", spelling.strip().lower())
+        if not match or spelling in self:
+            return super().create(spelling, settings)
+        if match[1] not in self:
+            deep = {s for s in self.spellings() if "depth" in self.get(s).model_fields}
+            spellings = [f"{s}{match[2]}" if s in deep else s for s in self.spellings()]
+            raise ConfigurationError(unknown_name("model", spelling, spellings))
+        if "depth" not in self.get(match[1]).model_fields:
+            raise ConfigurationError(f"model '{spelling}': '{match[1]}' comes in one depth only")
+        return super().create(match[1], {**(settings or {}), "depth": int(match[2])})
 
 
-def create_architecture(word: str, settings: Mapping[str, Any] | None = None) -> Architecture:
-    """Return the architecture that a word names.
-
-    Digits at its end are the family's ``depth``, unless they are a part of its name, as in "cnn1".
-    """
-    match = re.fullmatch(r"(.*?[a-z])-?(\d+)", word.strip().lower())
-    if match and word not in architectures:
-        if match.group(1) not in architectures:
-            deep = {
-                s for s in architectures.spellings() if "depth" in architectures.get(s).model_fields
-            }
-            spellings = [f"{s}{match[2]}" if s in deep else s for s in architectures.spellings()]
-            raise ConfigurationError(unknown_name("model", word, spellings))
-        family = architectures.get(match.group(1))
-        if "depth" not in family.model_fields:
-            raise ConfigurationError(f"model '{word}': '{match.group(1)}' comes in one depth only")
-        return architectures.create(match[1], {**(settings or {}), "depth": int(match[2])})
-    return architectures.create(word, settings)
+architectures = Architectures("model", "bfl.learning.models")
 
 
 class ScaledInputs(Architecture):

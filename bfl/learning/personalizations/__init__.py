@@ -16,7 +16,7 @@ from pydantic import Field, field_validator
 from bfl.errors import ConfigurationError
 from bfl.federation.client_metrics import MEME, PERSONAL
 from bfl.federation.parts import Arrays, Trained, TwoSidedPart
-from bfl.learning.models import create_architecture
+from bfl.learning.models import architectures
 from bfl.learning.objectives import SoftLabels
 from bfl.registry import Registry
 from bfl.texts import assigned
@@ -49,7 +49,7 @@ class Assignment:
             match = _ENTRY.fullmatch(entry.strip().lower())
             if not match or (match[2] is not None and int(match[2]) < 1):
                 raise ConfigurationError(f"personal-models is '{text}'; allowed: {_GRAMMAR}")
-            create_architecture(match[1])
+            architectures.create(match[1])
             models.append((match[1], int(match[2]) if match[2] else None))
         if any(count is None for _, count in models[:-1]):
             raise ConfigurationError(f"personal-models is '{text}'; allowed: {_GRAMMAR}")

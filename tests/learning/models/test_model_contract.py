@@ -5,7 +5,7 @@ import pytest
 
 from bfl.errors import ConfigurationError
 from bfl.learning.inferences import inferences
-from bfl.learning.models import architectures, create_architecture
+from bfl.learning.models import architectures
 from bfl.learning.shared import Convolutions
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
@@ -19,7 +19,7 @@ def word(name):
         return name
     for depth in range(1, 200):
         try:
-            create_architecture(f"{name}{depth}")
+            architectures.create(f"{name}{depth}")
         except (ConfigurationError, ValueError):
             continue
         return f"{name}{depth}"
@@ -38,7 +38,7 @@ def cases():
 def test_every_model_gives_logits_and_has_a_sound_initial_posterior(name, inference):
     from bfl.learning.networks.network import build_network
 
-    architecture = create_architecture(word(name))
+    architecture = architectures.create(word(name))
     side = max(architecture.minimum_side, 8)
     network = build_network(architecture, inferences.create(inference), (side, side, 2), CLASSES)
     shared = Convolutions().travels(network.manifest.parameters)

@@ -8,7 +8,7 @@ import pytest
 from small_network import build
 
 from bfl.errors import ConfigurationError
-from bfl.learning.models import architectures, create_architecture
+from bfl.learning.models import architectures
 from bfl.posteriors import Posterior
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
@@ -146,11 +146,11 @@ def test_dropout_follows_every_convolution_and_dense_layer(n):
     [("resnet", 20), ("resnet20", 20), ("resnet-32", 32), (" ResNet8 ", 8), ("resnet110", 110)],
 )
 def test_words_of_known_networks(word, depth):
-    architecture = create_architecture(word)
+    architecture = architectures.create(word)
     assert isinstance(architecture, architectures.get("resnet"))
     assert architecture.depth == depth
     if word not in ("resnet", "resnet20"):  # a word wins over a depth in the settings
-        assert create_architecture(word, {"depth": 20, "prior-scale": 1.0}).depth == depth
+        assert architectures.create(word, {"depth": 20, "prior-scale": 1.0}).depth == depth
 
 
 @pytest.mark.parametrize(
@@ -169,4 +169,4 @@ def test_words_of_known_networks(word, depth):
 )
 def test_words_of_no_network_are_refused(word, message):
     with pytest.raises((pydantic.ValidationError, ConfigurationError), match=message):
-        create_architecture(word)
+        architectures.create(word)

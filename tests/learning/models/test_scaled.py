@@ -6,7 +6,7 @@ import pytest
 from small_network import build
 
 from bfl.errors import ConfigurationError
-from bfl.learning.models import create_architecture
+from bfl.learning.models import architectures
 
 MEANS, DEVIATIONS = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 CIFAR10 = {
@@ -48,7 +48,7 @@ def test_channels_are_normalised_as_torchvision_does_it(word, settings, means, d
         assert np.abs(other - found).max() > 0.01
     for each in (plain, scaled):
         each.load(posterior)
-    predictor = Predictor(scaled, create_architecture(word, settings))
+    predictor = Predictor(scaled, architectures.create(word, settings))
     found = predictor.logits(posterior.mean, posterior.point, pixels, 0, ("test",))
     np.testing.assert_allclose(found, plain.logits(inputs, key, training=False), atol=1e-4)
 
@@ -75,4 +75,4 @@ def test_a_number_for_another_number_of_channels_is_refused():
 )
 def test_what_does_not_go_together_is_refused(changes, said):
     with pytest.raises(pydantic.ValidationError, match=said):
-        create_architecture("resnet8", {**CIFAR10, **changes})
+        architectures.create("resnet8", {**CIFAR10, **changes})

@@ -8,7 +8,7 @@ from small_network import build
 
 from bfl.errors import PosteriorError
 from bfl.learning.inferences import inferences
-from bfl.learning.models import create_architecture
+from bfl.learning.models import architectures
 from bfl.learning.priors import NormalPrior
 from bfl.posteriors import Posterior
 
@@ -144,7 +144,7 @@ def test_beginning_is_keyed_by_seed_and_by_nothing_else(flipout):
     first = flipout.initial_posterior(3)
     build("resnet14", "deterministic")
     flipout.load(random_posterior(flipout.manifest))
-    again = Network(create_architecture("resnet8"), inferences.create("flipout"), SHAPE, 10)
+    again = Network(architectures.create("resnet8"), inferences.create("flipout"), SHAPE, 10)
     assert again.manifest == flipout.manifest
     assert again.initial_posterior(3).digest() == first.digest()
     assert flipout.initial_posterior(3).digest() == first.digest()
