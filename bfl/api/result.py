@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +20,7 @@ from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.evaluation.prediction.predictions import Predictions as Statistics
 from bfl.evaluation.regression import Mixtures
 from bfl.evaluation.uncertainty import measure_all
-from bfl.experiments.results.run_folder import (
-    BASELINES,
-    CLOSING,
-    DATA,
-    METRICS,
-    POSTERIOR,
-    RunFolder,
-)
+from bfl.experiments.results import run_folder as files
 from bfl.experiments.run.network import NetworkDescription, network_description
 from bfl.files import given_path
 from bfl.plugins import load_plugins
@@ -60,7 +53,7 @@ class Result:
     @property
     def finished(self) -> bool:
         """True if the run has come to its end."""
-        return self._files.holds(METRICS)
+        return self._files.holds(files.METRICS)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -70,7 +63,7 @@ class Result:
     @property
     def baselines(self) -> dict[str, Any]:
         """Metrics of the ``federation`` and its baselines ``central`` and, by client, ``local``."""
-        return self._files.read_json(BASELINES, {})
+        return self._files.read_json(files.BASELINES, {})
 
     @property
     def rounds(self) -> list[dict[str, Any]]:
@@ -192,14 +185,16 @@ class Result:
 
         network, settings = self._network, self.configuration
         where = str(settings.get("data-dir", "")) if data_dir is None else data_dir
-        predict = partial(self._statistics, samples=_checked_samples(samples))
+        _checked_samples(samples)
         if isinstance(data, str):
-            digests = self._files.read_json(DATA, {})
+            digests = self._files.read_json(files.DATA, {})
             dataset = named_data(network, settings, data, where, digests)
         else:
             dataset = data_in_memory(network, settings, self._inputs(data), data, labels)
         asked = {"foreign": foreign, "corruptions": corruptions, "data_dir": where}
-        return evaluated(network, predict, settings, dataset, **asked)
+        return evaluated(
+            network, lambda x: self._statistics(x, samples), settings, dataset, **asked
+        )
 
     def features(self, images: npt.ArrayLike | DataFrame) -> FloatArray:
         """Return the last layer's input (N, D) for images, with weights at the posterior's mean."""
@@ -233,8 +228,8 @@ class Result:
         return TrainedNetwork(self._network, manifest, posterior)
 
     @property
-    def _files(self) -> RunFolder:
-        return RunFolder(self.folder)
+    def _files(self) -> files.RunFolder:
+        return files.RunFolder(self.folder)
 
     @cached_property
     def _network(self) -> NetworkDescription:
@@ -242,9 +237,9 @@ class Result:
 
     @cached_property
     def _closed(self) -> Closed | None:
-        if self.which != "last" or not self._files.holds(CLOSING):
+        if self.which != "last" or not self._files.holds(files.CLOSING):
             return None
-        with self._files.reading_arrays(CLOSING) as arrays:
+        with self._files.reading_arrays(files.CLOSING) as arrays:
             return Closed.read(arrays)
 
     @cached_property
@@ -253,14 +248,13 @@ class Result:
             from bfl.api.network import latest
 
             return latest(self._network, self._files)
-        self._files.check_finished(POSTERIOR)
+        self._files.check_finished(files.POSTERIOR)
         return self._files.posterior()
 
 
-def _checked_samples(samples: int | None) -> int | None:
+def _checked_samples(samples: int | None) -> None:
     if samples is not None and (type(samples) is not int or samples < 1):
         raise ConfigurationError(f"samples is {samples!r}; allowed: a whole number, at least 1")
-    return samples
 
 
 def load(folder: str | os.PathLike[str], posterior: str = "last", *, plugins: str = "") -> Result:
@@ -276,6 +270,6 @@ def load(folder: str | os.PathLike[str], posterior: str = "last", *, plugins: st
     if posterior not in POSTERIORS:
         raise ConfigurationError(unknown_name("posterior", posterior, POSTERIORS))
     load_plugins(plugins)
-    path = RunFolder.at(given_path(folder, "folder")).path.absolute()
-    over = posterior == "latest" and RunFolder(path).holds(POSTERIOR)
+    path = files.RunFolder.at(given_path(folder, "folder")).path.absolute()
+    over = posterior == "latest" and files.RunFolder(path).holds(files.POSTERIOR)
     return Result(path, "last" if over else posterior)

@@ -20,17 +20,8 @@ from bfl.configuration.sources import read_config_file
 from bfl.engine.flower import FlowerApp
 from bfl.engine.run import EngineRun, OnRound
 from bfl.errors import ConfigurationError, unknown_name
+from bfl.experiments.run import simulation
 from bfl.experiments.run.baselines import baselines_of, make_runs
-from bfl.experiments.run.simulation import (
-    BACKENDS,
-    agree_on_clients,
-    check,
-    chosen_backend,
-    clients_in_the_data,
-    made_up_name,
-    read_backend_config,
-    with_closing,
-)
 from bfl.experiments.studies.results import OUTPUT, open_study
 from bfl.experiments.studies.table import StudyTable, study_table
 from bfl.files import given_path
@@ -86,10 +77,10 @@ def run(
         ``bfl.run(strategy="conflation", clients=3, rounds=5).metrics["accuracy"]``
     """
     print_anywhere()
-    if backend not in BACKENDS:
-        raise ConfigurationError(unknown_name("backend", str(backend), BACKENDS))
+    if backend not in simulation.BACKENDS:
+        raise ConfigurationError(unknown_name("backend", str(backend), simulation.BACKENDS))
     try:
-        engine_config = read_backend_config(json.dumps(dict(backend_config or {})))
+        engine_config = simulation.read_backend_config(json.dumps(dict(backend_config or {})))
     except (TypeError, ValueError) as error:
         raise ConfigurationError(f"backend_config is {backend_config!r}: {error}") from error
     chosen = baselines_of(baselines)  # before an earlier run is removed
@@ -108,19 +99,19 @@ def run(
         settings = resolve(given, check_data=False).keys
         given["dataset"] = stored(data, settings.output_dir, settings.test_share)
     with naming_data("" if data is None else given["dataset"]):
-        count, overrides = agree_on_clients(
-            None, given, app.defaults, lambda: clients_in_the_data(app, given)
+        count, overrides = simulation.agree_on_clients(
+            None, given, app.defaults, lambda: simulation.clients_in_the_data(app, given)
         )
-        backend = chosen_backend(backend, app, overrides, engine_config)
+        backend = simulation.chosen_backend(backend, app, overrides, engine_config)
         told = say if verbose else _nothing
-        overrides = with_closing(app, overrides, told)
+        overrides = simulation.with_closing(app, overrides, told)
         resolved = resolve(app.run_config(overrides))
-        name = resolved.keys.name or made_up_name(resolved)
+        name = resolved.keys.name or simulation.made_up_name(resolved)
         # Absolute: the process may change its folder meanwhile, and the run may not move.
         output_dir = Path(resolved.keys.output_dir).absolute()
         overrides = {**overrides, "name": name, "output-dir": str(output_dir)}
         with running_alone():
-            check(app, overrides, count, backend=backend, overwrite=overwrite, say=told)
+            simulation.check(app, overrides, count, backend=backend, overwrite=overwrite, say=told)
             engine_run = EngineRun(None if verbose else Console(quiet=True), on_round=on_round)
             make_runs(
                 app,

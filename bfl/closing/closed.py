@@ -13,7 +13,7 @@ from bfl.archives import ArrayFile
 from bfl.closing import base, conformal, feature_density, heads
 from bfl.closing.base import HEAD, Array, Known
 from bfl.closing.feature_density import FACTORS, FAMILIARITY, MEANS, MIXES, SHARES, UNFAMILIAR
-from bfl.closing.heads import AFTER, BEFORE, HELD_BACK, NUMBERS, TEMPERATURE, VALUES, VECTORS
+from bfl.closing.heads import AFTER, BEFORE, HELD_BACK, NUMBERS, VALUES, VECTORS
 from bfl.cpus import one_thread
 from bfl.evaluation.prediction import Predictions, PredictionStatistics
 from bfl.evaluation.regression import INTERVAL, Mixtures
@@ -28,9 +28,9 @@ UNFAMILIAR_SHARE, CONFIDENCE = "unfamiliar-share", "mean-confidence"  # of test 
 OF_CLOSING = (base.ROUNDS_MADE, BEFORE, AFTER, UNFAMILIAR_SHARE)
 """The metrics that a closing adds to a run's, besides those of foreign data."""
 
-SCALARS = {base.FROM_HEAD, UNFAMILIAR, MIXES, TEMPERATURE, INTERVAL}
+SCALARS = {base.FROM_HEAD, UNFAMILIAR, MIXES, heads.TEMPERATURE, INTERVAL}
 SCALARS |= {BEFORE, AFTER, HELD_BACK, NUMBERS, conformal.THRESHOLD}
-ABOVE_ZERO = (SHARES, TEMPERATURE, VALUES, UNFAMILIAR, INTERVAL)
+ABOVE_ZERO = (SHARES, heads.TEMPERATURE, VALUES, UNFAMILIAR, INTERVAL)
 TOGETHER = (
     (HEAD, base.FROM_HEAD),
     (VECTORS, VALUES),

@@ -26,10 +26,9 @@ from bfl.deployment.authority import (
     new_key,
     private_pem,
 )
-from bfl.deployment.private_files import check_private, private_folder, write_private
 from bfl.deployment.processes import LOG, Processes, Say, flower_environment
 from bfl.deployment.settings import Identity, NodeSettings, NodeTable
-from bfl.engine.flower.warm import NodePort, Task, Tasks, WarmWorker, flower_command
+from bfl.engine.flower import warm
 from bfl.errors import DataError
 from bfl.experiments.results.run_folder import locked
 from bfl.files import write_atomically
@@ -52,22 +51,24 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
     def tell(text: str) -> None:
         say(f"{name}: {text}")
 
-    state = private_folder(state.resolve())
+    state = names.private_folder(state.resolve())
     # Locked before the first write, as a running client reads these files.
     with locked(state, "another client uses"):
         wait_for_server(identity, folder / names.CA, tell)
-        home, work = private_folder(state / "flower"), private_folder(state / "work")
+        home, work = names.private_folder(state / "flower"), names.private_folder(state / "work")
         config, secret = state / "node-config.toml", state / names.SECRET
         settings = node_config(identity, node, state, folder / names.CLIENT_KEY)
         write_atomically(config, tomli_w.dumps(settings).encode())
-        write_private(secret, secrets.token_hex(32).encode())
+        names.write_private(secret, secrets.token_hex(32).encode())
         environment = {**flower_environment(home), "BFL_CLIENT": name}
         if node.cpus:
             environment["BFL_CPUS"] = str(node.cpus)
         with socket.create_server(("127.0.0.1", 0)) as probe:  # a free port
-            port = NodePort(f"127.0.0.1:{probe.getsockname()[1]}", state / RUNTIME_CA)
+            port = warm.NodePort(f"127.0.0.1:{probe.getsockname()[1]}", state / RUNTIME_CA)
         _certify_port(state, datetime.now(UTC))
-        worker = WarmWorker(port, environment, work, tell, node.task_timeout, node.bundles or ())
+        worker = warm.WarmWorker(
+            port, environment, work, tell, node.task_timeout, node.bundles or ()
+        )
         with (
             closing(Processes(environment, work, state / LOG)) as processes,
             closing(worker),
@@ -75,7 +76,7 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
         ):
             processes.start(
                 f"the SuperNode of {name}",
-                *(*flower_command("node"), "--superlink", identity.address),
+                *(*warm.flower_command("node"), "--superlink", identity.address),
                 *("--root-certificates", folder / names.CA),
                 *("--auth-supernode-private-key", folder / names.CLIENT_KEY),
                 *("--host", "127.0.0.1", "--port", port.address.rpartition(":")[2]),
@@ -89,8 +90,8 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
                 f"has partition {identity.partition_id} of {identity.num_partitions} at "
                 f"{identity.address}, and waits for runs; Flower's own lines are in {state / LOG}"
             )
-            tasks = Tasks(port, secret.read_bytes())
-            task: Task | None = None
+            tasks = warm.Tasks(port, secret.read_bytes())
+            task: warm.Task | None = None
             while True:
                 for line in log:
                     if line.startswith(f"{name}: "):  # bfl's own, as that it is not let in yet
@@ -107,7 +108,7 @@ def check_client(folder: Path, now: datetime) -> tuple[Identity, NodeSettings]:
     """Return who a client is and its settings, checked before anything starts."""
     identity = Identity.read(folder / names.IDENTITY)
     node = f"client {identity.name}"
-    check_private(folder / names.CLIENT_KEY, node)
+    names.check_private(folder / names.CLIENT_KEY, node)
     load_private_key(folder / names.CLIENT_KEY, openssh=True)
     authority = load_certificate(folder / names.CA)
     check_dates(authority, node, "the authority's certificate", now)
@@ -172,7 +173,7 @@ def _certify_port(state: Path, now: datetime) -> None:
     """Make the certificate by which the SuperNode's own processes know it, for one start."""
     authority, key = Authority.create(now), new_key()
     certificate = authority.server_certificate(key.public_key(), (), now, days=AUTHORITY_DAYS)
-    write_private(state / RUNTIME_KEY, private_pem(key))
+    names.write_private(state / RUNTIME_KEY, private_pem(key))
     write_atomically(state / RUNTIME_CERTIFICATE, certificate.public_bytes(Encoding.PEM))
     # Its own key is kept nowhere.
     write_atomically(state / RUNTIME_CA, authority.certificate.public_bytes(Encoding.PEM))

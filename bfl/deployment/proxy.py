@@ -27,16 +27,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from bfl.deployment import connections
 from bfl.deployment import private_files as names
 from bfl.deployment.authority import openssh_public
 from bfl.deployment.client_list import ClientList
-from bfl.deployment.connections import (
-    BACKLOG,
-    HEADER_BYTES,
-    IDLE_SECONDS,
-    BoundedProtocol,
-    Door,
-)
+from bfl.deployment.connections import Door
 from bfl.deployment.settings import ServerSettings
 from bfl.errors import BflError
 
@@ -155,11 +150,11 @@ def serve(folder: Path, settings: ServerSettings) -> None:
         ssl_keyfile=str(folder / names.SERVER_KEY),
         # Others neither take connections through the socket nor bound what they keep.
         loop="asyncio",
-        http=BoundedProtocol,
+        http=connections.BoundedProtocol,
         ws="none",
-        h11_max_incomplete_event_size=HEADER_BYTES,
-        backlog=BACKLOG,
-        timeout_keep_alive=IDLE_SECONDS,
+        h11_max_incomplete_event_size=connections.HEADER_BYTES,
+        backlog=connections.BACKLOG,
+        timeout_keep_alive=connections.IDLE_SECONDS,
         # Strangers write no log.
         log_level="error",
         access_log=False,

@@ -25,8 +25,7 @@ from bfl.deployment.authority import (
     load_certificate,
     load_private_key,
 )
-from bfl.deployment.client_list import Client, ClientList
-from bfl.deployment.processes import LOG, Processes, Say, command
+from bfl.deployment.processes import LOG, Processes, Say
 from bfl.deployment.settings import EVERY_ADDRESS, EVERY_ADDRESS_6, ServerSettings
 from bfl.engine.flower.warm import flower_command
 from bfl.errors import BflError, DataError, RunError
@@ -43,10 +42,10 @@ START_WAIT, LOOK_INTERVAL = 120.0, 1.0
 """Seconds that a process may take to answer, and between looks at the list of clients."""
 
 
-def check_server(folder: Path, now: datetime) -> tuple[ServerSettings, ClientList]:
+def check_server(folder: Path, now: datetime) -> tuple[ServerSettings, client_list.ClientList]:
     """Return the settings and the clients of a server's folder, checked before anything starts."""
     settings = ServerSettings.read(folder / names.SETTINGS)
-    listed = ClientList.read(folder / names.CLIENTS)
+    listed = client_list.ClientList.read(folder / names.CLIENTS)
     for name in (names.SERVER_KEY, names.SECRET):
         names.check_private(folder / name, "server")
     certificate = load_certificate(folder / names.SERVER_CERTIFICATE)
@@ -90,13 +89,13 @@ def serve_federation(folder: Path, state: Path, say: Say) -> None:
         client_list.mark(home, state / NODES)
         started = Processes(processes.flower_environment(home), work, state / LOG)
         registration = Registration(
-            lambda *words: started.run(command("flwr"), *words), state / NODES, say
+            lambda *words: started.run(processes.command("flwr"), *words), state / NODES, say
         )
         with closing(started):
             say(f"Flower's SuperLink starts, which takes seconds; its lines are in {state / LOG}")
             _start_flower(started, folder, state, address)
             registration.follow(listed)
-            started.start("the proxy", command("bfl"), "federation", "proxy", folder)
+            started.start("the proxy", processes.command("bfl"), "federation", "proxy", folder)
             _wait_until(lambda: _listens(settings), "the proxy", started)
             started.keep_alive("the proxy")  # what reaches it from outside must not end a run
             say(
@@ -124,7 +123,7 @@ def _start_flower(started: Processes, folder: Path, state: Path, address: str) -
         _wait_until(lambda: client.get(health).is_success, "the SuperLink", started)
     started.start(
         "the SuperExec",
-        *(command("flower-superexec"), "--runtime-api-address", address),
+        *(processes.command("flower-superexec"), "--runtime-api-address", address),
         *("--root-certificates", authority),
         *("--superexec-auth-secret-file", secret),
     )
@@ -159,7 +158,7 @@ def _watch(started: Processes, path: Path, registration: Registration, say: Say)
             changed = path.stat().st_mtime_ns
             if changed == seen:
                 continue
-            registration.follow(ClientList.read(path))
+            registration.follow(client_list.ClientList.read(path))
             seen, printed = changed, ""
         except (BflError, OSError) as error:
             # Tried again at each look: a revoked client must not stay for a moment's failure.
@@ -181,7 +180,7 @@ class Registration:
         self._path = path
         self._say = say
 
-    def follow(self, listed: ClientList) -> None:
+    def follow(self, listed: client_list.ClientList) -> None:
         """Take back the keys that are not in the list, and register those that are new."""
         nodes = client_list.read_bound_nodes(self._path)
         by_key = {client.public_key: client for client in listed.clients}
@@ -206,7 +205,7 @@ class Registration:
             # One by one: whatever ends this process, a key that Flower knows is written down.
             client_list.write_bound_nodes(self._path, nodes)
 
-    def _register(self, client: Client) -> int:
+    def _register(self, client: client_list.Client) -> int:
         with tempfile.NamedTemporaryFile("w", suffix=".pub") as stream:
             stream.write(client.public_key)
             stream.flush()
@@ -220,7 +219,7 @@ class Registration:
         self._say(f"client {client.name} is registered for partition {client.partition_id}")
         return int(answer["node-id"])
 
-    def _unregister(self, node: int, client: Client) -> None:
+    def _unregister(self, node: int, client: client_list.Client) -> None:
         answer = self._flwr_json("unregister", str(node))
         # Gone is gone, also where Flower has lost its state.
         if not answer["success"] and "not found" not in answer["reason"].lower():

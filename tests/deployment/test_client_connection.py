@@ -100,7 +100,7 @@ def test_a_clients_terminal_gets_its_lines_of_the_log(
 ) -> None:
     monkeypatch.setattr(client, "wait_for_server", lambda *_: None)
     monkeypatch.setattr(client, "Processes", NotLetIn)
-    monkeypatch.setattr(client.Tasks, "next", lambda _: None)
+    monkeypatch.setattr(client.warm.Tasks, "next", lambda _: None)
     (tmp_path / "state").mkdir(mode=0o700)
     (tmp_path / "state" / LOG).write_text("client client-0: of an earlier start\n")
     printed = list[str]()
