@@ -277,7 +277,6 @@ class FlowerClients:
 
 
 def _num_examples(federation: Federation, options: ClientOptions) -> dict[int, int]:
-    held_back = options.configuration.held_back_share if options.configuration else 0.0
     parts = [None] * federation.size if options.partition is None else options.partition
     most = options.max_examples
     if len(parts) < federation.size:
@@ -300,10 +299,10 @@ def _num_examples(federation: Federation, options: ClientOptions) -> dict[int, i
         # A node that says nothing is believed in each round, up to the most.
         if examples := own if part is None else len(part):
             known[partition_id] = examples
-            if held_back:
+            if options.held_back_share:
                 from bfl.closing.base import held_back_count
 
-                known[partition_id] -= max(0, held_back_count(examples, held_back))
+                known[partition_id] -= max(0, held_back_count(examples, options.held_back_share))
     return known
 
 

@@ -271,6 +271,7 @@ def make_strategy(
             configuration=configuration,
             num_classes=num_classes,
             partition=partition,
+            held_back_share=configuration.held_back_share,
         ),
         run=run,
     )

@@ -102,7 +102,7 @@ def joint_columns(nodes: list[Dataset]) -> tuple[Column, ...]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "exchange"), [(2, "direct"), (3, "masked")])
 def test_columns_are_those_of_all_rows_in_one_table(run: Run, nodes: int, exchange: str) -> None:
-    folder, data = run(nodes, as_given, exchange=exchange)
+    folder, data = run(nodes, as_given, exchange=exchange, closing="bayesian-head")
     network = folder.read_json("network.json")
     assert network["class-names"] == ["dead", "ill", "well"]
     for given, joint in zip(network["columns"], joint_columns(data), strict=True):
