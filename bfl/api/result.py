@@ -100,6 +100,12 @@ class Result:
         """True if the run was made on a table, and not on images."""
         return self._network.encoding is not None
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of a table's columns that the network takes; of images none."""
+        encoding = self._network.encoding
+        return tuple(column.name for column in encoding.columns) if encoding else ()
+
     def predict(
         self, images: npt.ArrayLike | DataFrame, *, samples: int | None = None
     ) -> Predictions:

@@ -20,6 +20,7 @@ from bfl.closing.closed import UNLIKE
 from bfl.commands import terminal
 from bfl.data.datasets import folder as pictures
 from bfl.data.datasets import table as tables
+from bfl.data.datasets.encoding import missing_cells
 from bfl.data.datasets.reading import PIXEL_RANGE, Reading
 from bfl.data.images import Images
 from bfl.errors import DataError
@@ -120,6 +121,14 @@ def predict_images(given: argparse.Namespace) -> None:
     unit = "row" if table else "image"
     columns = _columns(predictions, {unit: files})
     _print(columns, predictions, unit)
+    if table and (missing := missing_cells(inputs, result.columns)):
+        each = ", ".join(f"{name} {count}" for name, count in missing.items())
+        print(
+            f"rows of {len(inputs)} without a value, filled as the run's missing="
+            f'"{result.configuration["missing"]}" says: {each}'
+        )
+    samples = counted(predictions.samples, "sample")
+    print(f"{counted(len(columns), 'prediction')} of {samples}: ", end="")
     if output.suffix.lower() == CSV:
         if table:
             columns = tables.table_as_written(given.data).join(columns, lsuffix=" (given)")
@@ -181,9 +190,8 @@ def _print(columns: DataFrame, predictions: Predictions | Mixtures, unit: str) -
     if any(predictions.warnings):
         unlike = sum(UNLIKE in each for each in predictions.warnings)
         whole, unusual = counted(count, unit), sum(map(bool, predictions.warnings))
-        print(f"{unusual} of {whole} with warnings; {unlike} of {whole} {UNLIKE}")
-    samples = counted(predictions.samples, "sample")
-    print(f"{counted(count, 'prediction')} of {samples}: ", end="")
+        strange = f"; {unlike} of {whole} {UNLIKE}" if predictions.familiarity is not None else ""
+        print(f"{unusual} of {whole} with warnings{strange}")
 
 
 def _read_images(given: argparse.Namespace, result: Result) -> tuple[Sequence[Any], Any]:

@@ -81,6 +81,7 @@ def serve_federation(folder: Path, state: Path, say: Say) -> None:
     state = names.private_folder(state.resolve())
     # Locked before the first write, as a running server reads these files.
     with locked(state, "another server uses"):
+        settings.check_ports(folder / names.SETTINGS)
         home, work = names.private_folder(state / HOME), names.private_folder(state / "work")
         address = f"127.0.0.1:{settings.superlink_port}"
         connection = {"address": address, "root-certificates": str(folder / names.CA)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -13,6 +14,7 @@ from pydantic import AfterValidator, Field
 from bfl.configuration.settings import refused_values
 from bfl.configuration.sources import read_toml
 from bfl.deployment.authority import LOOPBACK, general_name
+from bfl.deployment.connections import Door
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.federation.exchanges import exchanges
 from bfl.files import given_path, write_atomically
@@ -105,6 +107,20 @@ class ServerSettings(Table):
             here = dict.fromkeys("::1" if host == "::1" else "127.0.0.1" for host in self.hosts)
             return (self.bind,) if self.bind else tuple(here)
         return (self.bind or (EVERY_ADDRESS_6 if ":" in "".join(self.hosts) else EVERY_ADDRESS),)
+
+    def check_ports(self, path: Path) -> None:
+        """Refuse ports that cannot be listened on, as those that another process has."""
+        ports = [("superlink-port", "127.0.0.1", self.superlink_port)]
+        ports += [("port", address, self.port) for address in self.listens]
+        for key, address, port in ports:
+            try:
+                Door.listening(address, port).close()
+            except OSError as error:
+                renewed = ", and then bfl federation renew DIR" if key == "port" else ""
+                raise ConfigurationError(
+                    f"server: {key} is {port} in {path}, and it cannot listen there on {address}: "
+                    f"{os.strerror(error.errno or 0)}; allowed: another {key} in that file{renewed}"
+                ) from error
 
 
 class Identity(Table):

@@ -276,6 +276,15 @@ def test_a_number_of_clients_that_no_machine_holds_makes_nothing(
     assert not (tmp_path / "made").exists()
 
 
+def test_a_port_in_use_is_named_before_anything_starts(federation: FederationFolder) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        settings = ServerSettings.read(federation.server / names.SETTINGS)
+        taken = settings.model_copy(update={"superlink_port": other.getsockname()[1]})
+        taken.write(federation.server / names.SETTINGS)
+        with pytest.raises(ConfigurationError, match=r"superlink-port .*already in use"):
+            serve_federation(federation.server, federation.server / "state", print)
+
+
 @pytest.mark.parametrize("of", ["server", "client"])
 def test_a_second_start_changes_nothing(of: str, federation: FederationFolder) -> None:
     """The one that runs reads what a second one would write."""

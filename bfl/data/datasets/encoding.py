@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,7 +30,7 @@ Floats = npt.NDArray[np.float64]
 REFUSE, MEAN, INDICATOR = "refuse", "mean", "indicator"
 """Values of the key ``missing``."""
 
-SHOWN = 5  # columns or categories in a message
+SHOWN = 5  # categories in a message
 MOST_CATEGORIES = 100  # of a column; more are rather names than kinds
 FEW_ROWS = 10  # in which each may have a category of its own
 FAR = 6.0  # deviations from the mean, beyond which a number is unlike the training rows'
@@ -152,12 +152,18 @@ def check_complete(
     allowed = "" if fixed or target in counts else ", or columns-left-out"
     if allowed and not filled and rows.isna().to_numpy().any():
         allowed += ', or for missing values missing="mean" or "indicator"'
-    shown = few([f"'{name}' {count}" for name, count in counts.items()], SHOWN)
+    shown = ", ".join(f"'{printable(str(name))}' {count}" for name, count in counts.items())
     value = "no value" if rows[column].isna().iloc[row] else rows[column].iloc[row]
     raise DataError(
         f"{where}: row {row + 1} (from 1, without the header) holds {value} in column '{column}'; "
         f"rows with such cells: {shown}; allowed: finite values{allowed}"
     )
+
+
+def missing_cells(rows: DataFrame, names: Iterable[str]) -> dict[str, int]:
+    """Return the number of cells without a value, by the columns that have some."""
+    counts = {name: int((rows[name].isna() | rows[name].eq("")).sum()) for name in names}
+    return {name: count for name, count in counts.items() if count}
 
 
 @dataclass(frozen=True)
@@ -202,18 +208,17 @@ class Column:
         return np.column_stack([own, absent]) if self.missing == INDICATOR else own
 
     def warnings(self, values: Series[Any]) -> list[str]:
-        """Return for each of N values how it is unlike the training rows; or ""."""
+        """Return for each of N values how it is unlike the training rows; or "", as if missing."""
         if self.categories:
             kinds = normalize_texts(values)
-            absent, known = kinds.isna(), kinds.isin(self.categories)
+            known = kinds.isna() | kinds.isin(self.categories)
             said = [f"'{printable(str(kind))}' is unseen" for kind in kinds]
         else:
             numbers = as_numbers(values, self.name)
-            absent, known = np.isnan(numbers), abs(numbers - self.mean) <= FAR * self.deviation
+            known = ~(abs(numbers - self.mean) > FAR * self.deviation)
             said = [f"{number:g} is beyond {FAR:g} deviations of the mean" for number in numbers]
         return [
-            f"{self.name} has no value" if gap else "" if fits else f"{self.name} {text}"
-            for gap, fits, text in zip(absent, known, said, strict=True)
+            "" if fits else f"{self.name} {text}" for fits, text in zip(known, said, strict=True)
         ]
 
 
@@ -343,7 +348,7 @@ class Encoding:
     def row_warnings(self, rows: DataFrame | npt.ArrayLike) -> list[tuple[str, ...]]:
         """Return for each of N rows how its values are unlike the training rows, by column.
 
-        That is a number beyond 6 deviations of their mean, an unseen category, or no value.
+        That is a number beyond 6 deviations of their mean, or an unseen category.
         """
         own = self._own(rows, "the table")
         found = [column.warnings(own[column.name]) for column in self.columns]
