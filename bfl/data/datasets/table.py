@@ -11,20 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from bfl.data.datasets import encoding as encodings
 from bfl.data.datasets.base import Dataset, Labels, PathSource, dataset_sources
-from bfl.data.datasets.encoding import (
-    MOST_CATEGORIES,
-    REFUSE,
-    Column,
-    Encoding,
-    as_numbers,
-    check_columns,
-    check_complete,
-    columns_of,
-    is_numeric,
-    normalize,
-    type_column,
-)
 from bfl.data.datasets.reading import LEFT_OUT, SUMMED, TARGET, Reading
 from bfl.data.datasets.subset import divide
 from bfl.errors import DataError
@@ -73,23 +61,25 @@ class Table(PathSource):
         rows, *tested = (read_table(part, texts) for part in _parts(path))
         own = len(rows)
         for test in tested:
-            check_columns(list(rows.columns), test, f"{where} (test)")
+            encodings.check_columns(list(rows.columns), test, f"{where} (test)")
             rows = pandas.concat([rows, test[rows.columns]], ignore_index=True)
         target, left_out = target_column(where, rows, reading), reading.columns_left_out
-        check_columns(left_out, rows, f"{where} ({LEFT_OUT})")
+        encodings.check_columns(left_out, rows, f"{where} ({LEFT_OUT})")
         others = [name for name in rows.columns if name not in (target, *left_out)]
         taken = [column.name for column in columns] if encoding else others
-        check_columns(taken, rows, where)
+        encodings.check_columns(taken, rows, where)
         read = [name for name in rows.columns if name in (target, *taken)]
-        whole = pandas.DataFrame({name: type_column(rows[name], where) for name in read})
+        whole = pandas.DataFrame({name: encodings.type_column(rows[name], where) for name in read})
         inputs = whole[taken]
-        filled = REFUSE not in ({column.missing for column in columns} or {reading.missing})
-        check_complete(whole, where, target, fixed=bool(columns), filled=filled)
+        filled = encodings.REFUSE not in (
+            {column.missing for column in columns} or {reading.missing}
+        )
+        encodings.check_complete(whole, where, target, fixed=bool(columns), filled=filled)
         answers = answers_of(where, whole[target], reading.task, known.names)
         if tested:
             train, test_rows = np.split(np.arange(len(rows)), [own])
         else:
-            train, test_rows = divide(answers.labels, columns_of(rows), reading, where)
+            train, test_rows = divide(answers.labels, encodings.columns_of(rows), reading, where)
         if not (train.size and test_rows.size):
             raise DataError(
                 f"{where} has {len(rows)} rows, of which test-share={reading.test_share} leaves "
@@ -98,13 +88,13 @@ class Table(PathSource):
         if encoding:
             unseen, here = encoding.unseen(inputs), answers.here
         else:
-            encoding = Encoding.of(inputs.iloc[train], where, reading.missing)
+            encoding = encodings.Encoding.of(inputs.iloc[train], where, reading.missing)
             unseen = encoding.unseen(inputs.iloc[test_rows])
             unseen += _among_numbers(inputs if reading.regression else whole)
             here = f"means and categories of its own {train.size} training rows"
         true, scale = answers.true, known.target
         if true is not None and not scale:
-            (scale,) = Encoding.of(pandas.DataFrame({target: true[train]}), where).columns
+            (scale,) = encodings.Encoding.of(pandas.DataFrame({target: true[train]}), where).columns
             if np.ptp(true[train]) == 0:
                 raise DataError(f"{where}: column '{target}' holds one number in all training rows")
         images = encoding.encoded(inputs, where)
@@ -117,8 +107,8 @@ class Table(PathSource):
             class_names=answers.names,
             numbered_here=here,
             split_here=not tested,
-            train_columns=columns_of(rows.iloc[train]),
-            test_columns=columns_of(rows.iloc[test_rows]),
+            train_columns=encodings.columns_of(rows.iloc[train]),
+            test_columns=encodings.columns_of(rows.iloc[test_rows]),
             encoding=encoding,
             target=scale,
             train_targets=None if true is None else true[train],
@@ -133,7 +123,7 @@ def _among_numbers(rows: DataFrame) -> Iterator[str]:
 
     for name, values in rows.items():
         numbers = pandas.to_numeric(values, errors="coerce").notna()
-        if not is_numeric(values) and not numbers.all() and numbers.mean() > 0.5:
+        if not encodings.is_numeric(values) and not numbers.all() and numbers.mean() > 0.5:
             row = int(numbers.to_numpy().argmin())
             yield (
                 f"column '{name}' becomes categories: {numbers.sum()} of {len(values)} rows hold "
@@ -158,9 +148,9 @@ def _parts(path: Path) -> list[Path]:
 
 
 class _Known(NamedTuple):
-    encoding: Encoding | None = None
+    encoding: encodings.Encoding | None = None
     names: tuple[str, ...] = ()
-    target: Column | None = None
+    target: encodings.Column | None = None
 
 
 def _known_columns(reading: Reading) -> _Known:
@@ -173,8 +163,8 @@ def _known_columns(reading: Reading) -> _Known:
         known = [str(column["name"]) for column in columns]
         if not known or len({*known}) < len(known) or len({*names}) < len(names):
             raise ValueError("no column, or one name twice")
-        scale = Column.from_dict(content["target"]) if reading.regression else None
-        return _Known(Encoding.from_list(columns), tuple(names), scale)
+        scale = encodings.Column.from_dict(content["target"]) if reading.regression else None
+        return _Known(encodings.Encoding.from_list(columns), tuple(names), scale)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"table-columns is no network.json of a table: {error!r}") from error
 
@@ -191,7 +181,7 @@ def read_table(path: Path, texts: Collection[str] = ()) -> DataFrame:
     # pandas, its parsers and PyArrow have exceptions of their own, by what is damaged.
     except Exception as error:
         raise DataError(f"{path} cannot be read as a table: {error}".split("\n")[0]) from error
-    rows = rows.rename(columns=lambda name: normalize(str(name))).reset_index(drop=True)
+    rows = rows.rename(columns=lambda name: encodings.normalize(str(name))).reset_index(drop=True)
     if rows.empty or not rows.columns.is_unique:
         raise DataError(f"{path} has {'no rows' if rows.empty else 'a column twice'}")
     return rows
@@ -208,7 +198,9 @@ def _read_csv(path: Path, texts: Collection[str]) -> DataFrame:
         options = {"index_col": False, "keep_default_na": False, "na_values": [""]}
         rows = pandas.read_csv(path, dtype=str, low_memory=False, **options)
     # Of the texts as they are written: pandas alone takes 007 for 7.
-    return rows.apply(lambda v: v if normalize(v.name) in texts else type_column(v, str(path)))
+    return rows.apply(
+        lambda v: v if encodings.normalize(v.name) in texts else encodings.type_column(v, str(path))
+    )
 
 
 def table_as_written(path: Path) -> DataFrame:
@@ -225,7 +217,7 @@ def table_as_written(path: Path) -> DataFrame:
 def target_column(path: Path | str, rows: DataFrame, reading: Reading) -> str:
     """Return the name of the column that is predicted."""
     if reading.target:
-        check_columns([reading.target], rows, f"{path} ({TARGET})")
+        encodings.check_columns([reading.target], rows, f"{path} ({TARGET})")
         return reading.target
     for name in TARGETS:
         if name in rows.columns:
@@ -253,10 +245,10 @@ class Answers(NamedTuple):
 
 def answers_of(path: Path | str, column: Series[Any], task: str, names: tuple[str, ...]) -> Answers:
     """Return the answers of rows by ``names``, the known classes, or by their own in order."""
-    values, where = type_column(column, str(path)), f"{path}: column '{column.name}'"
-    check_complete(values.to_frame(), str(path), str(column.name), fixed=True)
+    values, where = encodings.type_column(column, str(path)), f"{path}: column '{column.name}'"
+    encodings.check_complete(values.to_frame(), str(path), str(column.name), fixed=True)
     if task == "regression":
-        numbers = as_numbers(values, str(path), 'numbers, or task="classification"')
+        numbers = encodings.as_numbers(values, str(path), 'numbers, or task="classification"')
         labels = (numbers > np.median(numbers)).astype(np.int64)
         return Answers(labels, numbers, HALVES)
     given = values.to_numpy()
@@ -276,11 +268,11 @@ def answers_of(path: Path | str, column: Series[Any], task: str, names: tuple[st
         raise DataError(
             f"{where} holds the class '{printable(strangers[0])}'; allowed: {few(known)}"
         )
-    if len(known) > MOST_CATEGORIES and is_numeric(values):
+    if len(known) > encodings.MOST_CATEGORIES and encodings.is_numeric(values):
         raise DataError(
-            f"{where} has {len(known)} classes, and at most {MOST_CATEGORIES} are taken of "
-            'numbers, which task="regression" predicts'
+            f"{where} has {len(known)} classes, and at most {encodings.MOST_CATEGORIES} are taken "
+            'of numbers, which task="regression" predicts'
         )
     labels = np.array([known.index(name) for name in own], np.int64)[positions]
     here = f"column '{column.name}' holds texts, numbered in their order: {few(known)}"
-    return Answers(labels, None, known, "" if names or is_numeric(values) else here)
+    return Answers(labels, None, known, "" if names or encodings.is_numeric(values) else here)

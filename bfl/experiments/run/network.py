@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pydantic
 
-from bfl.configuration import Configuration
-from bfl.configuration.settings import Value, refused_values, settings_of
+from bfl.configuration import Configuration, settings
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.encoding import Column, Encoding
 from bfl.errors import ConfigurationError, DataError
 from bfl.evaluation.prediction.predictions import PredictionStatistics
 from bfl.evaluation.regression import MixtureStatistics
+from bfl.experiments.results import run_folder
 from bfl.experiments.results.environment import describe_environment
-from bfl.experiments.results.run_folder import NETWORK, POSTERIOR, RunFolder
 from bfl.learning.inferences import Inference, inferences
 from bfl.learning.models import Architecture, architectures
 from bfl.learning.personalizations import PersonalModel
@@ -45,7 +43,7 @@ VERSIONS = ("bfl", "python", "tensorflow", "tensorflow-probability", "tf-keras",
 C = TypeVar("C")
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class NetworkDescription:
     """Description of a run's network: all that predictions need besides the posterior.
 
@@ -58,7 +56,7 @@ class NetworkDescription:
 
     image_shape: tuple[int, int, int]
     class_names: tuple[str, ...]
-    keys: Mapping[str, Value]
+    keys: Mapping[str, settings.Value]
     threads: int | None
     versions: Mapping[str, str | None]
     encoding: Encoding | None = None
@@ -71,13 +69,13 @@ class NetworkDescription:
     ) -> NetworkDescription:
         """Return the description of a run's network for the images or rows of its data set."""
         parts = (configuration.architecture, configuration.inference)
-        settings = [key for part in parts for key in settings_of(type(part))]
+        own = [key for part in parts for key in settings.settings_of(type(part))]
         environment = describe_environment()
         types = [type(part) for part in parts]
         named = [p for p in load_plugins(configuration.keys.plugins) if any(map(p.defines, types))]
         plugins = {"plugins": ", ".join(plugin.place for plugin in named)} if named else {}
         shared = {"shared": configuration.words["shared"]} if configuration.shared.partial else {}
-        known = {key: configuration.values[key] for key in (*KEYS, *settings)}
+        known = {key: configuration.values[key] for key in (*KEYS, *own)}
         return cls(
             image_shape=dataset.image_shape,
             class_names=dataset.class_names,
@@ -101,7 +99,7 @@ class NetworkDescription:
             "threads": self.threads,
             "versions": dict(self.versions),
             **({"columns": self.encoding.to_list()} if self.encoding else {}),
-            **({"target": asdict(self.target)} if self.target else {}),
+            **({"target": dataclasses.asdict(self.target)} if self.target else {}),
             **({} if self.task == "classification" else {"task": self.task}),
         }
 
@@ -144,21 +142,21 @@ class NetworkDescription:
         return self._created("inference", inferences.create)
 
     def _created(self, key: str, create: Callable[[str, Mapping[str, Any]], C]) -> C:
-        refuse_unnamed(str(self.keys.get("plugins", "")), f"the run's {NETWORK}")
+        refuse_unnamed(str(self.keys.get("plugins", "")), f"the run's {run_folder.NETWORK}")
         try:
             return create(str(self.keys[key]), self.keys)
         except pydantic.ValidationError as error:
-            raise ConfigurationError("\n".join(refused_values(error))) from error
+            raise ConfigurationError("\n".join(settings.refused_values(error))) from error
 
 
-def network_description(folder: RunFolder) -> NetworkDescription:
+def network_description(folder: run_folder.RunFolder) -> NetworkDescription:
     """Return the description of a run's network; DataError where it is missing or corrupt."""
-    content = folder.read_json(NETWORK)
+    content = folder.read_json(run_folder.NETWORK)
     try:
         return NetworkDescription.from_dict(content)
     except (KeyError, ValueError, TypeError) as error:
         why = f"it has no {error}" if isinstance(error, KeyError) else error
-        raise DataError(f"{folder.path / NETWORK} cannot be used: {why}") from error
+        raise DataError(f"{folder.path / run_folder.NETWORK} cannot be used: {why}") from error
 
 
 def given_posterior(given: str, manifest: Manifest | None = None) -> Posterior:
@@ -168,13 +166,13 @@ def given_posterior(given: str, manifest: Manifest | None = None) -> Posterior:
         ConfigurationError: It cannot be read, or is of another network than ``manifest``'s.
     """
     path = Path(given)
-    folder, file = (path, POSTERIOR) if path.is_dir() else (path.parent, path.name)
+    folder, file = (path, run_folder.POSTERIOR) if path.is_dir() else (path.parent, path.name)
     try:
-        posterior, theirs = RunFolder(folder).posterior(file)
+        posterior, theirs = run_folder.RunFolder(folder).posterior(file)
     except DataError as error:
         raise ConfigurationError(
             f"initial-posterior is '{given}'; allowed: a finished run's folder, or its "
-            f"{POSTERIOR}: {error}"
+            f"{run_folder.POSTERIOR}: {error}"
         ) from error
 
     def parameters(of: Manifest) -> list[tuple[str, tuple[int, ...], bool]]:
@@ -190,7 +188,7 @@ def given_posterior(given: str, manifest: Manifest | None = None) -> Posterior:
 
 def statistics_of(target: Column | None) -> Callable[[], Any]:
     """Return the constructor of the statistics of predictions, of numbers if there is a target."""
-    return partial(MixtureStatistics, target) if target else PredictionStatistics
+    return (lambda: MixtureStatistics(target)) if target else PredictionStatistics
 
 
 def trainer_for(
@@ -204,20 +202,24 @@ def trainer_for(
     An empty ``personal_model`` is the global one.
     """
     from bfl.keras import has_gpu
-    from bfl.learning.networks.network import build_network, build_predictor
-    from bfl.learning.training.trainer import PersonalNetwork, local_trainer
+    from bfl.learning.networks import network as networks
+    from bfl.learning.training import trainer
 
     check_images(configuration.words["model"], configuration.architecture, image_shape)
     keys = configuration.keys
-    network = build_network(
+    network = networks.build_network(
         configuration.architecture, configuration.inference, image_shape, classes, keys.precision
     )
     personalization, personal = configuration.personalization, None
     if isinstance(personalization, PersonalModel):
         own = personal_network(configuration, personal_model, image_shape, classes)
-        mean = build_predictor(network, configuration.architecture, keys.precision, role="mean")
-        personal = PersonalNetwork(personalization, own, configuration.personal_optimizer, mean)
-    return local_trainer(
+        mean = networks.build_predictor(
+            network, configuration.architecture, keys.precision, role="mean"
+        )
+        personal = trainer.PersonalNetwork(
+            personalization, own, configuration.personal_optimizer, mean
+        )
+    return trainer.local_trainer(
         network,
         keys.batch_size,
         configuration.augmentation,

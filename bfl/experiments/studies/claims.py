@@ -12,7 +12,6 @@ Sources:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -22,11 +21,11 @@ import numpy.typing as npt
 
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.environment import describe_times
-from bfl.experiments.results.figures.style import COLORS, new_figure, styled
+from bfl.experiments.results.figures import style
 from bfl.experiments.results.report import Section, page
 from bfl.experiments.results.table import ABSENT, markdown_table
+from bfl.experiments.studies import results
 from bfl.experiments.studies.figures import drawings
-from bfl.experiments.studies.results import VERSIONS, OpenedStudy, rounded
 from bfl.experiments.studies.study import SEED, Choice, Claim, Study
 from bfl.experiments.studies.table import (
     StudyTable,
@@ -172,8 +171,8 @@ def _rows(table: StudyTable) -> Iterable[dict[str, Any]]:
             # shares differ in their last bits.
             found = [
                 (
-                    rounded(column.scale * rounded(ours[a])),
-                    rounded(last.scale * rounded(theirs[b])),
+                    results.rounded(column.scale * results.rounded(ours[a])),
+                    results.rounded(last.scale * results.rounded(theirs[b])),
                 )
                 for a, b in pairs
                 if a in ours and b in theirs
@@ -189,9 +188,9 @@ def _rows(table: StudyTable) -> Iterable[dict[str, Any]]:
             yield {
                 "metric": column.heading,
                 "claim": _in_words(cells, claim, better, worse, last.heading),
-                "published": math.nan if published is None else published,
+                "published": np.nan if published is None else published,
                 **dict(zip(("low", "ours", "high"), _interval(both), strict=True)),
-                "p": math.nan,
+                "p": np.nan,
                 "seeds": both.shape[1],
                 "differences": _differences(sign * both),
                 "beforehand": claim.beforehand,
@@ -200,9 +199,9 @@ def _rows(table: StudyTable) -> Iterable[dict[str, Any]]:
 
 def _differences(sides: Sides) -> Sides:
     """Return the pairs' differences (n,); one that is not finite counts as the furthest other."""
-    sides = np.where(np.isfinite(sides), sides, -math.inf)
+    sides = np.where(np.isfinite(sides), sides, -np.inf)
     with np.errstate(invalid="ignore"):
-        differences = np.nan_to_num(sides[0] - sides[1], posinf=math.inf, neginf=-math.inf)
+        differences = np.nan_to_num(sides[0] - sides[1], posinf=np.inf, neginf=-np.inf)
     finite = np.abs(differences[np.isfinite(differences)])
     furthest = float(finite.max(initial=0.0)) or 1.0
     clipped: Sides = np.clip(differences, -furthest, furthest)
@@ -213,7 +212,7 @@ def _interval(both: Sides) -> tuple[float, float, float]:
     from scipy import stats
 
     if not both.size or not np.isfinite(both).all():
-        return math.nan, math.nan, math.nan
+        return np.nan, np.nan, np.nan
     differences = both[0] - both[1]
     mean = float(differences.mean())
     if differences.size < 2 or not (error := stats.sem(differences)):
@@ -245,7 +244,7 @@ def claims_as_text(table: pd.DataFrame, decimals: Mapping[str, int]) -> pd.DataF
         shown[name] = np.array(texts, object)  # without a claim they are no numbers either
     interval = shown.ours + " (" + shown.low + " to " + shown.high + ")"
     shown["ours (95 %)"] = shown.ours.where(table.ours.isna(), interval)
-    shown["p"] = [ABSENT if math.isnan(p) else f"{p:.2g}" for p in table.p]
+    shown["p"] = [ABSENT if np.isnan(p) else f"{p:.2g}" for p in table.p]
     return shown[["study", "claim", "metric", "published", "ours (95 %)", "seeds", "p", "verdict"]]
 
 
@@ -280,24 +279,24 @@ def forest_plot(table: pd.DataFrame) -> MatplotlibFigure:
 
     drawn = table[table.ours.notna()]
     metrics = list(dict.fromkeys(drawn.metric))
-    with styled():
+    with style.styled():
         heights = [0.6 + 0.2 * (drawn.metric == metric).sum() for metric in metrics]
-        figure = new_figure(9.0, sum(heights) + 0.3 * len(heights) + 0.5)
+        figure = style.new_figure(9.0, sum(heights) + 0.3 * len(heights) + 0.5)
         panels = figure.subplots(len(metrics), 1, squeeze=False, height_ratios=heights)[:, 0]
         for axes, metric in zip(panels, metrics, strict=True):
             group = drawn[drawn.metric == metric]
             for at, row in enumerate(group.itertuples()):
-                color = COLORS[VERDICTS[row.verdict]]
+                color = style.COLORS[VERDICTS[row.verdict]]
                 axes.plot([row.low, row.high], [at, at], color=color)
                 axes.plot(row.ours, at, "s", color=color, markersize=4)
-                axes.plot(row.published, at, "|", color=COLORS[3], markersize=9)
-            axes.axvline(0.0, color=COLORS[6], linewidth=0.8)
+                axes.plot(row.published, at, "|", color=style.COLORS[3], markersize=9)
+            axes.axvline(0.0, color=style.COLORS[6], linewidth=0.8)
             names = group.study + " · " + group.claim if table.study.nunique() > 1 else group.claim
             axes.set_yticks(range(len(group)), names)
             axes.set_ylim(len(group) - 0.5, -0.5)
             axes.set_title(f"{metric}: difference, with its {CONFIDENCE:.0%} interval")
-        handles = [Line2D([], [], color=COLORS[i], marker="s") for i in VERDICTS.values()]
-        handles.append(Line2D([], [], color=COLORS[3], marker="|", linestyle="none"))
+        handles = [Line2D([], [], color=style.COLORS[i], marker="s") for i in VERDICTS.values()]
+        handles.append(Line2D([], [], color=style.COLORS[3], marker="|", linestyle="none"))
         figure.legend(handles, [*VERDICTS, "published"], loc="outside lower center", ncols=4)
         return figure
 
@@ -315,7 +314,7 @@ def with_claims(table: StudyTable) -> str:
     return f"{markdown(table)}\n## Claims\n\n{claims_markdown(found, decimals_of(table))}"
 
 
-def study_report(opened: OpenedStudy) -> str:
+def study_report(opened: results.OpenedStudy) -> str:
     """Return the report of a study's finished runs as one HTML page; DataError for no run."""
     table = study_table(opened)
     study, frame = table.study, table.results.frame
@@ -339,7 +338,7 @@ def study_report(opened: OpenedStudy) -> str:
     for name, figure, caption in drawings(opened):
         sections[-1].draw(name, figure, caption)
     base = [{"key": key, "value": str(value)} for key, value in study.base.items()]
-    known = [name for name in VERSIONS if name in frame]
+    known = [name for name in results.VERSIONS if name in frame]
     versions = [{"": name, "value": ", ".join(dict.fromkeys(frame[name]))} for name in known]
     origin = Section("What was run").tabulate("Base: keys of all runs", base)
     sections.append(origin.tabulate("Versions and machines", versions, folded=True))

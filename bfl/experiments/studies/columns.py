@@ -9,21 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import pydantic
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo
 
 from bfl.aggregation.precision_spread import DISTANCE, SPREAD
 from bfl.closing.closed import CONFIDENCE, OF_CLOSING, UNFAMILIAR_SHARE
 from bfl.errors import unknown_name
-from bfl.evaluation.evaluated_ensemble import ENSEMBLE, names_of_members, of_a_posterior
+from bfl.evaluation import evaluated_ensemble
 from bfl.evaluation.metrics import ExampleMetric, higher_is_better, metric_names, metrics
 from bfl.evaluation.regression import CURVES, ERROR, RANKED_BY
 from bfl.evaluation.uncertainty import uncertainties
-from bfl.experiments.results.clients import (
-    CLIENTS,
-    names_of_means,
-    names_of_sets,
-    number_of_a_client,
-)
+from bfl.experiments.results import clients
 from bfl.experiments.results.monitoring import VALIDATION
 from bfl.experiments.results.summary import BEFORE_CLOSING, OF_FOREIGN, RANDOM
 from bfl.federation.privacy import EPSILON, EXAMPLE_EPSILON
@@ -44,7 +38,7 @@ CHECKED = "names are checked"
 _OF_FOREIGN = re.compile(rf"{OF_FOREIGN}.+-(auroc|aupr|fpr95|{UNFAMILIAR_SHARE}|{CONFIDENCE})")
 
 
-class Column(BaseModel):
+class Column(pydantic.BaseModel):
     """A number of the runs, and its column in the published table.
 
     Attributes:
@@ -57,16 +51,16 @@ class Column(BaseModel):
 
     metric: str
     title: str = ""
-    scale: float = Field(1.0, gt=0.0)
-    decimals: int = Field(3, ge=0, le=12)
+    scale: float = pydantic.Field(1.0, gt=0.0)
+    decimals: int = pydantic.Field(3, ge=0, le=12)
     published: str = ""
     published_spread: str = ""
 
     @pydantic.field_validator("metric")
     @classmethod
-    def _is_known(cls, metric: str, info: ValidationInfo) -> str:
+    def _is_known(cls, metric: str, info: pydantic.ValidationInfo) -> str:
         known = numbers_of_a_run()
-        forms = (rounds_to, at_round, number_of_a_client, _OF_FOREIGN.fullmatch)
+        forms = (rounds_to, at_round, clients.number_of_a_client, _OF_FOREIGN.fullmatch)
         are_checked = (info.context or {}).get(CHECKED, True)
         if metric in known or any(form(metric) for form in forms) or not are_checked:
             return metric
@@ -78,21 +72,21 @@ class Column(BaseModel):
     def higher_is_better(self) -> bool | None:
         """True if higher is better; None: neither is."""
         # A number of an ensemble or of a member has the direction of the posterior's number.
-        number = of_a_posterior(self.metric).removeprefix(BEFORE_CLOSING)
+        number = evaluated_ensemble.of_a_posterior(self.metric).removeprefix(BEFORE_CLOSING)
         if found := _OF_FOREIGN.fullmatch(number):
             return found[1] not in ("fpr95", CONFIDENCE)
         if number.startswith(GAIN):
             return None if number.endswith(f"-{RANDOM}") else True
         if rounds_to(self.metric):
             return False
-        if self.metric.startswith(CLIENTS) or number_of_a_client(self.metric):
+        if self.metric.startswith(clients.CLIENTS) or clients.number_of_a_client(self.metric):
             number = next((name for name in metric_names() if number.endswith(name)), number)
         return higher_is_better(curve_of(number))
 
     @property
     def share_of_examples(self) -> bool:
         """True if the number is a share of the test examples, such as the accuracy."""
-        name = curve_of(of_a_posterior(self.metric))
+        name = curve_of(evaluated_ensemble.of_a_posterior(self.metric))
         return name in metrics.names() and metrics.get(name).share_of_examples
 
     @property
@@ -128,17 +122,20 @@ def numbers_of_a_run() -> tuple[str, ...]:
         *("degree-of-spread", EPSILON, EXAMPLE_EPSILON),
         *(f"{BEST}{name}" for name in _directed()),
         *(f"{MEAN}{name}" for name in OF_POOLING),
-        *names_of_means(),
-        *names_of_sets(),
+        *clients.names_of_means(),
+        *clients.names_of_sets(),
         *OF_CLOSING,
         *(f"{BEFORE_CLOSING}{name}" for name in metrics.names()),
-        *(f"{ENSEMBLE}{name}" for name in (*of_predictions, *names_of_members())),
+        *(
+            f"{evaluated_ensemble.ENSEMBLE}{name}"
+            for name in (*of_predictions, *evaluated_ensemble.names_of_members())
+        ),
     )
 
 
 def numbers_of_rounds() -> tuple[str, ...]:
     """Return the names of the numbers that results keep for each evaluated round."""
-    of_ensembles = (f"{ENSEMBLE}{name}" for name in metrics.names())
+    of_ensembles = (f"{evaluated_ensemble.ENSEMBLE}{name}" for name in metrics.names())
     of_validation = (f"{VALIDATION}{name}" for name in metric_names())
     return (*metric_names(), *of_ensembles, *of_validation, *OF_POOLING)
 
@@ -230,10 +227,10 @@ def _each(given: Any) -> Any:
     return [given] if isinstance(given, str | Mapping) else given
 
 
-Labels = Annotated[list[str], BeforeValidator(_each), Field(min_length=1)]
+Labels = Annotated[list[str], pydantic.BeforeValidator(_each), pydantic.Field(min_length=1)]
 
 
-class Figure(BaseModel):
+class Figure(pydantic.BaseModel):
     """A study's figure, a table ``[[figures]]``; what is behind ``rows`` belongs to some kinds.
 
     Attributes:
@@ -247,14 +244,17 @@ class Figure(BaseModel):
     model_config = STRICT
 
     name: Annotated[
-        str, AfterValidator(lambda name: re.sub(r"[^a-z0-9.+]+", "-", name.lower()).strip("-."))
+        str,
+        pydantic.AfterValidator(
+            lambda name: re.sub(r"[^a-z0-9.+]+", "-", name.lower()).strip("-.")
+        ),
     ]
     kind: Literal["learning-curves", "retention-curves", "numbers", "client-numbers"]
     title: str = ""
-    rows: Annotated[list[dict[str, Labels]], BeforeValidator(_each)] = Field(default_factory=list)
+    rows: Annotated[list[dict[str, Labels]], pydantic.BeforeValidator(_each)] = []
     metric: str = "global-accuracy"
-    metrics: list[str] = Field(["accuracy"], min_length=1, max_length=6)
-    by: list[str] = Field(["predictive-entropy", "aleatoric", "epistemic"], min_length=1)
+    metrics: list[str] = pydantic.Field(["accuracy"], min_length=1, max_length=6)
+    by: list[str] = pydantic.Field(["predictive-entropy", "aleatoric", "epistemic"], min_length=1)
     ensemble: bool = False
 
     def shows(self, labels: Mapping[str, str]) -> bool:

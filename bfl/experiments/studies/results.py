@@ -21,10 +21,8 @@ from bfl.engine.flower.app import own_folder
 from bfl.errors import ConfigurationError, nearest
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE
 from bfl.evaluation.metrics import metrics as registered_metrics
-from bfl.experiments.results import run_folder
-from bfl.experiments.results.environment import ENDED, PACKAGES, STARTED
+from bfl.experiments.results import environment, run_folder
 from bfl.experiments.results.monitoring import VALIDATION
-from bfl.experiments.results.run_folder import Files, RunFolder, partition_digest
 from bfl.experiments.results.summary import numbers_of_foreign
 from bfl.experiments.studies.columns import (
     GAIN,
@@ -51,8 +49,8 @@ COMMIT, CHANGED, NOT_FOUND = "git-commit", "git-changed", "git-not-found"
 
 LOST = ("failures", "refused")  # counts in a round's record of sampled clients that were not pooled
 
-VERSIONS = ("bfl", *PACKAGES, "processor", "vector-instructions", COMMIT)
-ORIGIN = (*VERSIONS, CHANGED, NOT_FOUND, STARTED, ENDED)
+VERSIONS = ("bfl", *environment.PACKAGES, "processor", "vector-instructions", COMMIT)
+ORIGIN = (*VERSIONS, CHANGED, NOT_FOUND, environment.STARTED, environment.ENDED)
 TEXTS = (
     *("run", "configuration", "diverged", "partition-sha256", "train-sha256", "test-sha256"),
     *("posterior-sha256", "made-as", *ORIGIN),
@@ -75,7 +73,7 @@ def rounded(value: float) -> float:
     return float(f"{value:.7g}")
 
 
-def read_run(folder: RunFolder) -> tuple[dict[str, Any], pd.DataFrame]:
+def read_run(folder: run_folder.RunFolder) -> tuple[dict[str, Any], pd.DataFrame]:
     """Return a finished or begun run's row, without labels, and its curves."""
     import pandas as pd
 
@@ -118,7 +116,7 @@ def read_run(folder: RunFolder) -> tuple[dict[str, Any], pd.DataFrame]:
         IMAGES: images,
         **lost,
         "seconds": round(math.fsum(float(entry.get("seconds", 0.0)) for entry in rounds), 3),
-        "partition-sha256": partition_digest(partition)[:16] if partition else "",
+        "partition-sha256": run_folder.partition_digest(partition)[:16] if partition else "",
         "train-sha256": str(data.get("train", ""))[:16],
         "test-sha256": str(data.get("test", ""))[:16],
         "posterior-sha256": str(last.get("posterior-sha256", "")),
@@ -130,7 +128,7 @@ def read_run(folder: RunFolder) -> tuple[dict[str, Any], pd.DataFrame]:
 
 
 @dataclass(frozen=True)
-class StudyFolder(Files):
+class StudyFolder(run_folder.Files):
     """The folder of a study; see ``Files`` for the errors of reading and writing."""
 
     @property
@@ -138,9 +136,9 @@ class StudyFolder(Files):
         """The folder of the runs."""
         return self.path / "runs"
 
-    def run(self, name: str) -> RunFolder:
+    def run(self, name: str) -> run_folder.RunFolder:
         """Return the folder of a run."""
-        return RunFolder(self.runs / name)
+        return run_folder.RunFolder(self.runs / name)
 
     def study(self) -> Study:
         """Return the study that the folder describes; for the errors see ``read_study``."""

@@ -19,7 +19,7 @@ import tomli_w
 from bfl.configuration import resolve
 from bfl.configuration.settings import Value
 from bfl.errors import BflError, ConfigurationError, RunError
-from bfl.experiments.results.run_folder import CONFIG, METRICS, is_written_to
+from bfl.experiments.results import run_folder
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.studies.claims import check_seeds
 from bfl.experiments.studies.results import (
@@ -103,7 +103,7 @@ def make_study(
             state = states[run.name].replace("missing", "begins").replace("begun,", "resumes after")
             console.print(f"{number} {run.name}: {state}", markup=False)
             started, own = time.monotonic(), folder.run(run.name)
-            if is_written_to(own.path):
+            if run_folder.is_written_to(own.path):
                 ended = "another process is working on it"
             elif why := _make(folder, run, machine, [*command, "run", *backend]):
                 ended = f"{FAILED}: {why}"
@@ -181,7 +181,7 @@ def _make(
     own = folder.run(run.name)
     given, log = own.path / GIVEN, own.path / LOG
     values = tomli_w.dumps(dict(run.values)).encode()
-    if own.holds(CONFIG) and (not given.is_file() or given.read_bytes() != values):
+    if own.holds(run_folder.CONFIG) and (not given.is_file() or given.read_bytes() != values):
         return (
             f"{own.path} was begun under another configuration than the study has now; remove it, "
             "or give the study another name"
@@ -208,7 +208,7 @@ def _make(
             except subprocess.TimeoutExpired:
                 process.kill()
             raise
-    if code == 0 and own.holds(METRICS):
+    if code == 0 and own.holds(run_folder.METRICS):
         return ""
     lines = log.read_bytes()[begins:].decode(errors="replace").splitlines()
     reasons = [line for line in lines if re.match("refused|failed|error", line)]

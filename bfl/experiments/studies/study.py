@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import hashlib
-import io
+import itertools
 import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import cycle, product
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import pydantic
-from pydantic import BaseModel, BeforeValidator, Field
 
+from bfl import files, texts
 from bfl.configuration import Configuration, resolve
 from bfl.configuration.settings import Value, refused_values
 from bfl.configuration.sources import read_toml
 from bfl.data.datasets import portable_dataset
 from bfl.errors import ConfigurationError, unknown_name
-from bfl.experiments.run.resume import FREE_TO_CHANGE
-from bfl.experiments.run.simulation import DEFAULT_SUPERNODES, names_clients
+from bfl.experiments.run import resume, simulation
 from bfl.experiments.studies.columns import CHECKED, Column, Figure, default_columns
-from bfl.files import given_path, read_regular
 from bfl.plugins import named_plugins
 from bfl.registry import STRICT
-from bfl.texts import decoded, few
 
 SEED = "seed"
 """The axis over which tables and figures take means and spreads."""
@@ -45,12 +41,12 @@ Number = tuple[float | None, float | None]
 """A published number and its spread; None where there is none."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Choice:
     """One value of an axis, one row, or a combination of these, such as a line of a table."""
 
     labels: Mapping[str, str]
-    values: Mapping[str, Value] = field(default_factory=dict)
+    values: Mapping[str, Value] = dataclasses.field(default_factory=dict)
     name: str = ""
     published: bool = True
 
@@ -83,7 +79,7 @@ class Choice:
         return text if alone else f"{column} {text}"
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Run:
     """One run of a study, whose name depends on its labels alone; ``cell`` is its table's line."""
 
@@ -99,9 +95,9 @@ class Run:
         Where the partition finds the clients in the data, their number is 0: it is not known here.
         """
         clients = self.values.get("clients")
-        values = {**self.values, "clients": clients or DEFAULT_SUPERNODES}
+        values = {**self.values, "clients": clients or simulation.DEFAULT_SUPERNODES}
         found = resolve(values, check_data=False)
-        in_the_data = not clients and names_clients(found)
+        in_the_data = not clients and simulation.names_clients(found)
         return resolve({**values, "clients": 0}, check_data=False) if in_the_data else found
 
 
@@ -110,7 +106,7 @@ def configuration_hash(values: Mapping[str, Any]) -> str:
     kept = {
         key: portable_dataset(str(value)) if key in ("dataset", "server-data") else value
         for key, value in values.items()
-        if key not in FREE_TO_CHANGE
+        if key not in resume.FREE_TO_CHANGE
     }
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -125,7 +121,7 @@ def slug(label: str) -> str:
     return re.sub(r"[^a-z0-9.+]+", "-", label.lower()).strip("-.")
 
 
-class Claim(BaseModel):
+class Claim(pydantic.BaseModel):
     """A claimed ranking of two lines by a metric.
 
     Attributes:
@@ -138,8 +134,8 @@ class Claim(BaseModel):
     model_config = STRICT
 
     metric: str
-    better: dict[str, str] = Field(min_length=1)
-    worse: dict[str, str] = Field(default_factory=dict)
+    better: dict[str, str] = pydantic.Field(min_length=1)
+    worse: dict[str, str] = {}
     than: str = ""
     beforehand: bool = True
     published: float | None = None
@@ -167,23 +163,23 @@ def _combinations(tables: Any) -> Any:
 
     def each(given: Any) -> list[Any]:
         if isinstance(given, Mapping):
-            values = product(*map(each, given.values()))
+            values = itertools.product(*map(each, given.values()))
             return [dict(zip(given, chosen, strict=True)) for chosen in values]
         return given if isinstance(given, list) else [given]
 
     found = []
     for table in tables:
         lists = {key: each(table[key]) for key in ("metric", "better", "worse") if key in table}
-        chosen = [dict(zip(lists, one, strict=True)) for one in product(*lists.values())]
+        chosen = [dict(zip(lists, one, strict=True)) for one in itertools.product(*lists.values())]
         numbers = each(table.get("published"))
         if len(numbers) not in (1, len(chosen)):
             raise ValueError(f"published numbers, one or {len(chosen)}, not {len(numbers)}")
-        pairs = zip(chosen, cycle(numbers), strict=False)
+        pairs = zip(chosen, itertools.cycle(numbers), strict=False)
         found += [{**table, **claim, "published": number} for claim, number in pairs]
     return found
 
 
-class Published(BaseModel):
+class Published(pydantic.BaseModel):
     """The table ``[published]``, whose numbers are in the columns' units.
 
     Attributes:
@@ -194,9 +190,9 @@ class Published(BaseModel):
 
     model_config = STRICT
 
-    file: str = Field(min_length=1)
-    leave_out: list[dict[str, str]] = Field(default_factory=list)
-    notes: list[str] = Field(default_factory=list)
+    file: str = pydantic.Field(min_length=1)
+    leave_out: list[dict[str, str]] = []
+    notes: list[str] = []
     _text: str = ""
     _lines: dict[Key, dict[str, Number]] = pydantic.PrivateAttr(default_factory=dict)
 
@@ -219,8 +215,8 @@ class Published(BaseModel):
         path = folder / self.file
         where = f"published table {path}"
         try:
-            self._text = decoded(read_regular(path))
-            header, *rows = csv.reader(io.StringIO(self._text), strict=True)
+            self._text = texts.decoded(files.read_regular(path))
+            header, *rows = csv.reader(self._text.splitlines(keepends=True), strict=True)
             for row in rows:
                 line = dict(zip(header, map(str.strip, row), strict=True))
                 if any(labels.items() <= line.items() for labels in self.leave_out):
@@ -245,7 +241,7 @@ class Published(BaseModel):
             (self._lines.keys() - ours, "has a line more,", "leave-out of these lines"),
         ):
             if keys:
-                shown = few([f"({', '.join(map(' '.join, key))})" for key in sorted(keys)], 6)
+                shown = texts.few([f"({', '.join(map(' '.join, key))})" for key in sorted(keys)], 6)
                 raise ConfigurationError(f"{where}: {problem} {shown}; allowed: {allowed}")
 
 
@@ -284,7 +280,7 @@ def _axes(given: Any) -> Any:
     return {axis: tuple(_choice(each, axis) for each in values) for axis, values in given.items()}
 
 
-class Study(BaseModel):
+class Study(pydantic.BaseModel):
     """A set of runs that are made and evaluated together, as its file says.
 
     Attributes:
@@ -299,20 +295,20 @@ class Study(BaseModel):
 
     model_config = STRICT
 
-    title: str = Field(min_length=1)
-    name: str = Field(pattern=r"^[a-z0-9+][a-z0-9.+-]*$")
+    title: str = pydantic.Field(min_length=1)
+    name: str = pydantic.Field(pattern=r"^[a-z0-9+][a-z0-9.+-]*$")
     spread: Literal["standard-deviation", "standard-error"] = "standard-deviation"
-    base: dict[str, Any] = Field(default_factory=dict)
-    axes: Annotated[dict[str, tuple[Choice, ...]], BeforeValidator(_axes)] = Field(
-        default_factory=dict
+    base: dict[str, Any] = {}
+    axes: Annotated[dict[str, tuple[Choice, ...]], pydantic.BeforeValidator(_axes)] = {}
+    rows: Annotated[tuple[Choice, ...], pydantic.BeforeValidator(_rows)] = pydantic.Field(
+        (Choice({}),), min_length=1
     )
-    rows: Annotated[tuple[Choice, ...], BeforeValidator(_rows)] = Field((Choice({}),), min_length=1)
-    columns: list[Column] = Field(
+    columns: list[Column] = pydantic.Field(
         default_factory=lambda given: default_columns(given.get("base", {})), min_length=1
     )
     published: Published | None = None
-    figures: list[Figure] = Field(default_factory=list)
-    claims: Annotated[list[Claim], BeforeValidator(_combinations)] = Field(default_factory=list)
+    figures: list[Figure] = []
+    claims: Annotated[list[Claim], pydantic.BeforeValidator(_combinations)] = []
     source: Path
     tables: dict[str, Any]
 
@@ -328,7 +324,7 @@ class Study(BaseModel):
 
     def cells(self) -> tuple[Choice, ...]:
         """Return the lines of the tables: row after row, the axes varying within a row."""
-        return tuple(map(Choice.of, product(self.rows, *self.other_axes.values())))
+        return tuple(map(Choice.of, itertools.product(self.rows, *self.other_axes.values())))
 
     def tested_claims(self) -> int:
         """Return the number of pairs of lines that the claims compare, of those that are tested."""
@@ -339,7 +335,7 @@ class Study(BaseModel):
     def runs(self) -> tuple[Run, ...]:
         """All runs in the order in which they are made: the first axis varies slowest."""
         found = []
-        for *choices, row in product(*self.axes.values(), self.rows):
+        for *choices, row in itertools.product(*self.axes.values(), self.rows):
             chosen = dict(zip(self.axes, choices, strict=True))
             # Sorted by axis, the seed last, so that names do not depend on the file's order.
             by_name = [chosen[axis] for axis in sorted(chosen, key=lambda n: (n == SEED, n))]
@@ -445,7 +441,7 @@ def _lineage(path: Path, below: tuple[Path, ...]) -> list[tuple[Path, dict[str, 
         raise ConfigurationError(f"study {path}: extends is {given!r}; allowed: a path, or paths")
     found: dict[Path, tuple[Path, dict[str, Any]]] = {}
     for name in names:
-        other = path.parent / given_path(name, f"study {path}: extends")
+        other = path.parent / files.given_path(name, f"study {path}: extends")
         for each, tables in _lineage(other, (*below, path)):
             found.setdefault(each.resolve(), (each, tables))
     return [*found.values(), (path, own)]
