@@ -1,11 +1,12 @@
 #!/usr/bin/env python
-"""Accuracy, NLL and calibration of a study's runs on corrupted test images, by strength.
+"""A study's runs on corrupted test images, by strength, and on near and far foreign images.
 
-    python scripts/shift.py FOLDER    # evaluates the runs under Dirichlet 0.5 first
-    python scripts/shift.py           # writes table and figure alone
+    python scripts/shift.py FOLDER --data-dir FOLDER    # evaluates runs under Dirichlet 0.5 first
+    python scripts/shift.py                             # writes tables and figure alone
 
-``FOLDER`` is that of ``bfl study configs/which-rule/digits-picked.toml``. The numbers go to
-``docs/results/which-rule-digits-picked/shift.csv``; what is there is not made again.
+The first folder is that of ``bfl study configs/which-rule/digits-picked.toml``, the other has
+``fashion_mnist.npz``. The numbers go to ``shift.csv`` and ``foreign.csv`` in
+``docs/results/which-rule-digits-picked``; what is there is not made again.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ from pathlib import Path
 import pandas as pd
 
 import bfl
+from bfl.data.datasets.foreign import CORRUPTIONS
 from bfl.experiments.results.figures.style import new_figure, png
 from bfl.experiments.results.table import markdown_table, section_written
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 PAGE, NUMBERS = RESULTS / "which-rule.md", RESULTS / "which-rule-digits-picked" / "shift.csv"
+FOREIGN = NUMBERS.with_name("foreign.csv")
 FIGURE = RESULTS / "which-rule-shift.png"
 PARTITION = "dirichlet-0.5"
-CORRUPTIONS = "noise+blur+contrast+rotation"
+SOURCES = "rotated+inverted+noised+fashion-mnist"
+SCORES = ["feature-density", "energy", "max-logit", "predictive-entropy"]
 METHODS = {
     "fedavg": "FedAvg",
     "ivon": "IVON",
@@ -39,26 +43,35 @@ METRICS = {
 PLACE = ["method", "partition", "seed"]
 
 
-def evaluate(study: Path) -> None:
-    """Add the rows of runs that are not there yet: one a corruption and strength."""
+def evaluate(study: Path, data_dir: str) -> None:
+    """Add the rows of runs that are not there yet: by corruption and strength, and by source."""
     frame = pd.read_csv(NUMBERS) if NUMBERS.exists() else pd.DataFrame(columns=PLACE)
+    foreign = pd.read_csv(FOREIGN) if FOREIGN.exists() else pd.DataFrame()
     done = set(frame[PLACE].itertuples(index=False, name=None))
     for strategy, method in METHODS.items():
         for path in sorted((study / "runs").glob(f"{strategy}_{PARTITION}_seed-*")):
-            seed = int(path.name.rpartition("-")[2])
-            if (method, PARTITION, seed) in done or not (path / "predictions.npz").exists():
+            run = {"method": method, "partition": PARTITION, "seed": int(path.name.split("-")[-1])}
+            if tuple(run.values()) in done or not (path / "predictions.npz").exists():
                 continue
-            found = bfl.load(path).evaluate("digits", corruptions=CORRUPTIONS)["corruptions"]
+            found = bfl.load(path).evaluate(
+                "digits", foreign=SOURCES, corruptions="+".join(CORRUPTIONS), data_dir=data_dir
+            )
             rows = [
-                {"method": method, "partition": PARTITION, "seed": seed, "corruption": name}
-                | {"strength": strength}
+                {**run, "corruption": name, "strength": strength}
                 | {metric: round(by_metric[metric][strength], 6) for metric in METRICS}
-                for name, by_metric in found.items()
+                for name, by_metric in found["corruptions"].items()
                 for strength in range(6)
             ]
+            areas = [
+                {**run, "source": name, "group": "near" if source["near"] else "far"}
+                | {score: round(source["uncertainties"][score]["auroc"], 6) for score in SCORES}
+                for name, source in found["foreign"]["sources"].items()
+            ]
             frame = pd.concat([frame, pd.DataFrame(rows)])
+            foreign = pd.concat([foreign, pd.DataFrame(areas)])
+            foreign.to_csv(FOREIGN, index=False)
             frame.to_csv(NUMBERS, index=False)
-            print(method, seed, flush=True)
+            print(*run.values(), flush=True)
 
 
 def by_strength() -> pd.DataFrame:
@@ -83,6 +96,15 @@ def table() -> list[str]:
     return markdown_table(found[["metric", *found.columns.drop("metric")]], 6).splitlines()
 
 
+def foreign_table() -> list[str]:
+    """Return the lines of the page's table of AUROCs, each run's a mean over a group's sources."""
+    runs = pd.read_csv(FOREIGN).groupby([*PLACE, "group"])[SCORES].mean()
+    both = runs.groupby(["method", "group"])
+    shown = both.mean().map("{:.3f}".format) + " ± " + both.std().map("{:.3f}".format)
+    places = [(method, group) for method in METHODS.values() for group in ("near", "far")]
+    return markdown_table(shown.reindex(places).reset_index(), 4).splitlines()
+
+
 def draw() -> bytes:
     """Return NLL and ECE by strength, a line a method, as a PNG file."""
     numbers, figure = by_strength(), new_figure(9.0, 3.6)
@@ -102,13 +124,14 @@ def main() -> None:
     """Evaluate the runs that are asked for, and write the table of all."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", help="the folder of a study's runs")
+    parser.add_argument("--data-dir", default="", help="the folder of fashion_mnist.npz")
     given = parser.parse_args()
     if given.folder:
-        evaluate(given.folder)
-    text = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(section_written(text, "shift", table()), encoding="utf-8")
+        evaluate(given.folder, given.data_dir)
+    text = section_written(PAGE.read_text(encoding="utf-8"), "shift", table())
+    PAGE.write_text(section_written(text, "foreign", foreign_table()), encoding="utf-8")
     FIGURE.write_bytes(draw())
-    print("\n".join(table()))
+    print("\n".join([*table(), "", *foreign_table()]))
 
 
 if __name__ == "__main__":

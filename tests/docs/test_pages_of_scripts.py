@@ -36,3 +36,5 @@ def test_tables(load, name: str, section: str, rows: int) -> None:
     script = load(name)
     assert section_written(text := script.PAGE.read_text("utf-8"), section, script.table()) == text
     assert len(script.table()) == 2 + rows
+    if name == "shift":
+        assert section_written(text, "foreign", script.foreign_table()) == text
