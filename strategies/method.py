@@ -128,10 +128,6 @@ class RunSupport:
         """Show what goes wrong with clients."""
         log(WARNING, text)
 
-    def evaluate_models(self, state: ServerState) -> Mapping[str, float]:
-        """Return metrics of the predictive's models after a round, for its record."""
-        return {}
-
     def end_round(self, finished: Round) -> bool:
         """Take a round that is over; return whether it is the last."""
         return False

@@ -76,7 +76,7 @@ def run_rounds(
         evaluated = evaluate_fn(number, arrays) if evaluate_fn else None
         if evaluated is not None:
             result.evaluate_metrics_serverapp[number] = evaluated
-        pooled, of_models = strategy.pooled, run.evaluate_models(strategy.state)
+        pooled = strategy.pooled
         effective, count = pooled.metrics.get("effective-clients", math.inf), len(pooled.clients)
         if count >= 3 and effective <= FEW_EFFECTIVE_CLIENTS and not outweighed:
             outweighed = True
@@ -85,7 +85,7 @@ def run_rounds(
                 f"(effective-clients, weighting {strategy.method.weighting.name}); later rounds "
                 "have the number in their records alone"
             )
-        measured = {**pooled.metrics, **(evaluated or {}), **of_models}
+        measured = {**pooled.metrics, **(evaluated or {})}
         is_last = run.end_round(replace(pooled, metrics=measured, seconds=seconds))
         if is_last or (should_stop and should_stop(number, result)):
             break

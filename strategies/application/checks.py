@@ -126,20 +126,6 @@ def warnings_of_data(configuration: Configuration, dataset: Dataset) -> list[str
     return warnings
 
 
-def remarks(configuration: Configuration) -> list[str]:
-    """Return what is said of a run's method before it begins."""
-    personalization, found = configuration.personalization, []
-    if personalization.active and configuration.keys.evaluated_by == "server":
-        trained = personalization.trains_meme
-        what = "alone is evaluated" if trained else "is evaluated and not trained"
-        found.append(
-            f"personalization is '{personalization.name}' and evaluated-by is 'server': the "
-            f"clients' personal models are not evaluated, and the global model {what}; "
-            'evaluated-by="clients" has each client do so'
-        )
-    return found
-
-
 def how_to_go_on(folder: RunFolder, backend: str = "") -> str:
     """Return how to go on from the last round that is over, by the backend if one was named."""
     path = folder.path.resolve()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from bfl.aggregation.server import Server
@@ -55,20 +57,16 @@ def start_tensorflow(configuration: Configuration, client_threads: int | None) -
         configure(cpus_of_this_process())
         return
     wanted = configuration.keys.server_threads
-    if client_threads not in (None, wanted):
+    threads: int | None = client_threads or wanted
+    if threads == wanted:
+        configure(wanted, cpus_of_this_process())
+        threads = configured_threads()
+    if threads != wanted:
         raise ConfigurationError(
-            f"server-threads is {wanted}, and the serial engine computes the server in the process "
-            f"of its clients, which have {client_threads}; what the server learns would have other "
-            f"bits. Allowed: server-threads={client_threads}, or num_cpus {wanted} a client in "
-            "client_resources of the backend's configuration"
-        )
-    configure(wanted, cpus_of_this_process())
-    if (has := configured_threads()) != wanted:
-        raise ConfigurationError(
-            f"server-threads is {wanted}, and TensorFlow already computes with {has} threads in "
-            f"this process; what the server learns would have other bits. Allowed: a process of "
-            f"its own, BFL_CPUS={wanted} in the environment before the process's first run, or "
-            f"server-threads={has}"
+            f"server-threads is {wanted}, and this process computes with {threads} threads; what "
+            f"the server learns would have other bits. Allowed: server-threads={threads}, a "
+            f"process of its own with BFL_CPUS={wanted} in its environment, or in the serial "
+            f"engine num_cpus {wanted} a client in client_resources of its configuration"
         )
 
 
@@ -108,9 +106,13 @@ def evaluated_ensemble(evaluator: Any, state: ServerState) -> EvaluatedEnsemble 
     return evaluate_ensemble(logits, test.test_labels)
 
 
-def not_finite(error: NotFiniteError, prefix: str = "") -> dict[str, float]:
-    """Return the number that is recorded in place of metrics under that prefix."""
-    return {f"{prefix}{NOT_FINITE}": float(error.bad)}
+@contextmanager
+def counts_not_finite(numbers: dict[str, float], prefix: str = "") -> Iterator[None]:
+    """Have numbers say how many logits are not finite, in place of metrics under that prefix."""
+    try:
+        yield
+    except NotFiniteError as error:
+        numbers[f"{prefix}{NOT_FINITE}"] = float(error.bad)
 
 
 def write_network(folder: files.RunFolder, configuration: Configuration, dataset: Dataset) -> None:

@@ -24,7 +24,7 @@ from bfl.federation.wire import Positions
 from bfl.posteriors import Posterior
 from bfl.posteriors.spread import isotropic, scale_spread
 from bfl.printing import doing
-from strategies.application.evaluation import NOT_FINITE, evaluated_ensemble, not_finite
+from strategies.application.evaluation import NOT_FINITE, counts_not_finite, evaluated_ensemble
 from strategies.application.rounds import FederationRun
 from strategies.server_state import ServerState
 
@@ -35,9 +35,10 @@ Numbers = dict[str, float]
 OfSome = Callable[[Positions], Mapping[str, float]]
 
 
-def finish(run: FederationRun, posterior: Posterior, known: Known | None = None) -> None:
+def finish(run: FederationRun, state: ServerState, known: Known | None = None) -> None:
     """Evaluate the final posterior in full if the server does, and write and show what is known."""
     folder, evaluator, progress = run.results, run.evaluator, run.progress
+    posterior = state.posterior
     configuration, keys = run.configuration, run.configuration.keys
     for text in describe_left_out(folder.rounds(), folder.client_names()):
         progress.say(f"warning: {text}")
@@ -51,7 +52,7 @@ def finish(run: FederationRun, posterior: Posterior, known: Known | None = None)
     if not configuration.shared.partial:
         progress.say(f"final evaluation with {keys.mc_samples} Monte Carlo samples")
         doing("final evaluation")
-        found, of_some = _evaluate(run, posterior, Closed(known) if known else None)
+        found, of_some = _evaluate(run, state, Closed(known) if known else None)
         numbers |= found
     if run.data.test is not None:
         table = clients.evaluated_clients(
@@ -65,8 +66,8 @@ def finish(run: FederationRun, posterior: Posterior, known: Known | None = None)
         numbers |= clients.means_over_clients(table)
         names = configuration.partition.names(evaluator.dataset.train_columns)
         progress.say(clients.describe_clients(table, names))
-    if account := run.account(len(folder.rounds())):
-        numbers |= account.epsilons()
+    if run.privacy:
+        numbers |= run.privacy.epsilons()
     if folder.holds(files.FOREIGN):
         progress.say(summary.describe_foreign(folder.read_json(files.FOREIGN)))
     doing("figures are drawn")
@@ -84,7 +85,7 @@ def finish(run: FederationRun, posterior: Posterior, known: Known | None = None)
 
 
 def _evaluate(
-    run: FederationRun, posterior: Posterior, closing: Closed | None
+    run: FederationRun, state: ServerState, closing: Closed | None
 ) -> tuple[Numbers, OfSome | None]:
     """Evaluate the final posterior and write what it predicts.
 
@@ -92,18 +93,17 @@ def _evaluate(
         The metrics, and what evaluates the same predictions on some of the test images.
     """
     folder, test, settings = run.results, run.evaluator.dataset, run.configuration.values
-    samples = run.configuration.keys.mc_samples
+    samples, posterior = run.configuration.keys.mc_samples, state.posterior
     predict = partial(run.evaluator.predict, samples=samples, purpose="final")
     numbers: Numbers = {}
-    ensemble = None
-    try:
-        ensemble = last_ensemble(run, posterior)
-    except NotFiniteError as error:
-        numbers |= not_finite(error, ENSEMBLE)
-    try:
+    ensemble: EvaluatedEnsemble | None = None
+    predictions: Any = None
+    if state.server_round:
+        with counts_not_finite(numbers, ENSEMBLE):
+            ensemble = evaluated_ensemble(run.evaluator, state)
+    with counts_not_finite(numbers):
         predictions = predict(posterior, closed=closing)
-    except NotFiniteError as error:
-        numbers |= not_finite(error)
+    if predictions is None:
         numbers |= summary.write_ensemble(folder, ensemble, settings) if ensemble else {}
         _say_not_finite(run, numbers)
         return numbers, None
@@ -112,30 +112,27 @@ def _evaluate(
     )
 
     # The closing changes what is predicted, and what it is compared with is shown beside it.
-    before: dict[str, Any] = {}
+    closings: dict[str, Closed | None] = {"": closing}
     if closing and closing.moves_predictions:
-        before[summary.BEFORE_CLOSING] = partial(predict, posterior)
-    shown_foreign: Sequence[summary.ShownForeign] = []
-    try:
-        test_before = {prefix: unclosed() for prefix, unclosed in before.items()}
-        for prefix, shown in test_before.items():
-            unclosed_values = {summary.UNCLOSED: summary.values_of(shown, test.tested_on)}
+        closings[summary.BEFORE_CLOSING] = None
+    shown_foreign: list[summary.ShownForeign] = []
+    with counts_not_finite(numbers, summary.OF_FOREIGN):
+        of_test = {"": predictions}
+        if summary.BEFORE_CLOSING in closings:
+            before = of_test[summary.BEFORE_CLOSING] = predict(posterior)
+            unclosed_values = {summary.UNCLOSED: summary.values_of(before, test.tested_on)}
             folder.add_arrays(files.PREDICTIONS, unclosed_values)
-            of_test = evaluate(shown, test.tested_on, settings)
-            numbers |= {f"{prefix}{name}": value for name, value in of_test.items()}
-        shown_foreign = [
-            (
-                source,
-                {"": predict(posterior, images=source.images, closed=closing)}
-                | {prefix: unclosed(images=source.images) for prefix, unclosed in before.items()},
-            )
-            for source in run.evaluator.foreign
-        ]
+            of_before = evaluate(before, test.tested_on, settings)
+            numbers |= {f"{summary.BEFORE_CLOSING}{name}": n for name, n in of_before.items()}
+        for source in run.evaluator.foreign:
+            shown = {
+                prefix: predict(posterior, images=source.images, closed=each)
+                for prefix, each in closings.items()
+            }
+            shown_foreign.append((source, shown))
         sources = [(source.name, source.near, shown) for source, shown in shown_foreign]
-        numbers |= summary.write_foreign(folder, {"": predictions} | test_before, sources, settings)
-    except NotFiniteError as error:
-        numbers |= not_finite(error, summary.OF_FOREIGN)
-    try:
+        numbers |= summary.write_foreign(folder, of_test, sources, settings)
+    with counts_not_finite(numbers, summary.CORRUPTED):
         by_strength = summary.predicted_by_strength(
             corruption_names(run.configuration.keys.corruptions),
             test.test_images,
@@ -143,10 +140,8 @@ def _evaluate(
             lambda images: predict(posterior, images=images, closed=closing),
         )
         if by_strength:
-            found = summary.by_strength(by_strength, test.tested_on, settings)
-            folder.write_json(files.CORRUPTIONS, found)
-    except NotFiniteError as error:
-        numbers |= not_finite(error, summary.CORRUPTED)
+            by_metric = summary.by_strength(by_strength, test.tested_on, settings)
+            folder.write_json(files.CORRUPTIONS, by_metric)
     _say_not_finite(run, numbers)
     if closing:
         numbers |= _familiarities(run, closing, predictions, shown_foreign)
@@ -167,30 +162,6 @@ def _evaluate(
         return {**evaluate(some, labels, settings), **set_numbers(some, labels)}
 
     return numbers, of_some
-
-
-def last_ensemble(run: FederationRun, posterior: Posterior) -> EvaluatedEnsemble | None:
-    """Return what the predictive's models of the last round predict; None for none.
-
-    Where the last round's checkpoint has been damaged there are none: an older round's models are
-    not those of the posterior.
-
-    Raises:
-        NotFiniteError: The logits of no model are finite.
-    """
-    if not run.configuration.predictive.needs_models:
-        return None
-    last = run.checkpoints.latest()
-    if last is None:
-        return None
-    if last.posterior.digest() != posterior.digest():
-        run.progress.say(
-            f"the newest checkpoint that can be read is of round {last.server_round} and has "
-            "another posterior than the run has ended with: the ensemble is not evaluated"
-        )
-        return None
-    state = ServerState.from_arrays(last.server_round, last.posterior, last.state)
-    return evaluated_ensemble(run.evaluator, state)
 
 
 def _write_learnt(

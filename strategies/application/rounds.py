@@ -14,7 +14,7 @@ from bfl.aggregation import precision_spread
 from bfl.closing.base import Known
 from bfl.configuration import Configuration
 from bfl.engine.run import run_of
-from bfl.errors import LostStateError, NotFiniteError, RunError
+from bfl.errors import LostStateError, RunError
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE
 from bfl.experiments.results import clients, monitoring, summary, table
 from bfl.experiments.results import run_folder as files
@@ -25,9 +25,14 @@ from bfl.federation.outgoing import is_private
 from bfl.posteriors import Posterior
 from bfl.printing import doing
 from strategies import privacy, strategy_class
-from strategies.application import checks, evaluation
+from strategies.application import checks
 from strategies.application.data import RunData
-from strategies.application.evaluation import NOT_FINITE
+from strategies.application.evaluation import (
+    NOT_FINITE,
+    counts_not_finite,
+    evaluated_ensemble,
+    own_server,
+)
 from strategies.federation import Federation
 from strategies.method import ClientOptions, GivenParts, Method, RunSupport
 from strategies.posterior_pooling import PosteriorPooling
@@ -72,8 +77,8 @@ class FederationRun(RunSupport):
 
     def make_rounds(
         self, checkpoint: Checkpoint | None, initial: Posterior
-    ) -> tuple[Posterior, Known | None]:
-        """Make the rounds that are left; return the final posterior, and what its closing found.
+    ) -> tuple[ServerState, Known | None]:
+        """Make the rounds that are left; return where they end, and what the closing found.
 
         Args:
             checkpoint: Where the run stands; None: before its first round.
@@ -82,18 +87,24 @@ class FederationRun(RunSupport):
         keys = self.configuration.keys
         self.key = files.run_key(self.results.path)
         self.pool_noise = privacy.pool_noise(self.configuration, anew=self.federation.noise_anew)
-        self.server = evaluation.own_server(self.evaluator)
+        self.server = own_server(self.evaluator)
         self.state = state = self.first_state(initial)
         if checkpoint:
             self.state = state = ServerState.from_arrays(
                 checkpoint.server_round, checkpoint.posterior, checkpoint.state
             )
-        self.privacy = self.account(state.server_round)
+        self.privacy = privacy.privacy_account(
+            self.configuration,
+            self.federation.size,
+            self.results.path,
+            state.server_round,
+            anew=self.federation.noise_anew,
+        )
         classes = self.data.dataset.num_classes
         strategy = make_strategy(self.configuration, classes, self.data.train, self)
         over = not self.begin(state.server_round + 1)
         try:
-            result = strategy.start(
+            strategy.start(
                 self.grid,
                 wire.posterior_to_arrays(state.posterior),
                 num_rounds=0 if over else keys.rounds,
@@ -105,7 +116,7 @@ class FederationRun(RunSupport):
         except RunError as error:
             gone = "" if self.results.holds(files.CONFIG) else f"put {self.folder} back, and then: "
             raise RunError(f"{error}\n{gone}{self.advice}") from error
-        return wire.posterior_from_arrays(result.arrays), strategy.closed
+        return strategy.state, strategy.closed
 
     def evaluate(self, server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         """Return test metrics where they are due, and validation metrics every round.
@@ -125,22 +136,9 @@ class FederationRun(RunSupport):
         posterior = wire.posterior_from_arrays(arrays)
         metrics: dict[str, float] = {}
         for prefix, measure in due.items():
-            try:
+            with counts_not_finite(metrics, prefix):
                 metrics |= measure(posterior, server_round)
-            except NotFiniteError as error:
-                metrics |= evaluation.not_finite(error, prefix)
         return MetricRecord(dict(metrics))
-
-    def evaluate_models(self, state: ServerState) -> Mapping[str, float]:
-        """Return test metrics of the predictive's models after a round, where they are due."""
-        every = self.configuration.keys.evaluate_every
-        if not every or state.server_round % every:
-            return {}
-        try:
-            ensemble = evaluation.evaluated_ensemble(self.evaluator, state)
-            return ensemble.round_metrics(self.configuration.values) if ensemble else {}
-        except NotFiniteError as error:
-            return evaluation.not_finite(error, ENSEMBLE)
 
     def end_round(self, finished: Round) -> bool:
         """Write and show a round; return whether it was the last one, whatever ``rounds`` says.
@@ -160,7 +158,13 @@ class FederationRun(RunSupport):
                 "meets that client again; begin one without its node, or with "
                 "defence='winsorization'"
             )
-        metrics = {**finished.metrics, **(self.privacy.epsilons() if self.privacy else {})}
+        metrics = dict(finished.metrics)
+        every = self.configuration.keys.evaluate_every
+        if every and number % every == 0:
+            with counts_not_finite(metrics, ENSEMBLE):
+                ensemble = evaluated_ensemble(self.evaluator, finished.state)
+                metrics |= ensemble.round_metrics(self.configuration.values) if ensemble else {}
+        metrics |= self.privacy.epsilons() if self.privacy else {}
         hidden = hidden_numbers(self.configuration)
         entry = {
             "round": number,
@@ -191,7 +195,7 @@ class FederationRun(RunSupport):
         self.progress.round(number, finished.seconds, metrics)
         if posterior.size:
             samples = self.configuration.keys.evaluate_mc_samples
-            self._collapse.look(finished.metrics, samples, f"round {number}")
+            self._collapse.look(metrics, samples, f"round {number}")
         on_round = run_of(self.grid).on_round
         try:
             on_round(number, metrics, posterior)
@@ -214,12 +218,6 @@ class FederationRun(RunSupport):
             self.progress.say(reason)
             self.results.append_warning(f"round {server_round - 1}: {reason}")
         return False
-
-    def account(self, finished: int) -> privacy.PrivacyAccount | None:
-        """Return the account of the rounds so far, where the run has noise."""
-        path, anew = self.results.path, self.federation.noise_anew
-        size = self.federation.size
-        return privacy.privacy_account(self.configuration, size, path, finished, anew=anew)
 
     def warn(self, text: str) -> None:
         """Show what has gone wrong with clients, and write it into the run's folder."""

@@ -59,8 +59,6 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
         doing("the data are read and the network is built")
         # The data set, and the network, which is built while the clients' processes start.
         whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
-        for text in checks.remarks(configuration):
-            progress.say(text)
         checks.check_table(configuration, whole)
         checks.check_privacy(configuration)
         network, summing = None, tables.can_sum_columns(configuration, whole)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-import strategies.application.final_evaluation
 from bfl.configuration import resolve
 from bfl.evaluation.prediction import Predictions, PredictionStatistics
 from bfl.experiments.results.run_folder import (
@@ -20,10 +19,8 @@ from bfl.experiments.results.run_folder import (
     RunFolder,
 )
 from bfl.experiments.results.table import ProgressReport
-from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.posteriors import Manifest, Parameter, Posterior
 from strategies.application.final_evaluation import finish as finish_run
-from strategies.application.final_evaluation import last_ensemble
 from strategies.application.rounds import FederationRun
 from strategies.server_state import ServerState
 
@@ -68,7 +65,8 @@ def finish(folder: RunFolder) -> None:
         data=data,  # type: ignore[arg-type]
         progress=progress,
     )
-    finish_run(run, Posterior(np.zeros(2, np.float32), np.ones(2, np.float32)))
+    posterior = Posterior(np.zeros(2, np.float32), np.ones(2, np.float32))
+    finish_run(run, ServerState.first(posterior, 2))
 
 
 @pytest.mark.parametrize("file", [*FILES, METRICS])
@@ -97,35 +95,3 @@ def test_a_run_killed_before_a_file_is_there_is_not_finished(
     assert folder.holds(METRICS)
     assert all(map(folder.holds, (*FILES, RETENTION, "predictions.npz:example-images")))
     assert len(folder.warnings()) == 1
-
-
-def posterior(value: float) -> Posterior:
-    numbers = np.full(3, value, np.float32)
-    return Posterior(mean=numbers, variance=numbers, point=numbers[:0])
-
-
-@pytest.mark.parametrize(("rounds", "judged"), [([1, 2], True), ([1], False)])
-def test_models_of_an_older_round_are_not_judged(
-    rounds: list[int], judged: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = RunFolder(tmp_path)
-    for number in rounds:
-        state = ServerState.first(posterior(number), 2, {})
-        Checkpoints(folder).save(Checkpoint(number, state.posterior, state.to_arrays()))
-    found: list[int] = []
-
-    def noted(evaluator: Any, state: ServerState) -> None:
-        found.append(state.server_round)
-
-    monkeypatch.setattr(strategies.application.final_evaluation, "evaluated_ensemble", noted)
-    said: list[str] = []
-    ended: Any = SimpleNamespace(
-        checkpoints=Checkpoints(folder),
-        evaluator=None,
-        configuration=resolve({"predictive": "ensemble"}, check_data=False),
-        progress=SimpleNamespace(say=said.append),
-    )
-    last_ensemble(ended, posterior(2))
-    assert found == ([2] if judged else [])
-    assert len(said) == (not judged)
-    assert all("round 1" in text for text in said)

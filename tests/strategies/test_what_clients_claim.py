@@ -82,7 +82,7 @@ def quiet_run(folder: RunFolder) -> Any:
     evaluator = SimpleNamespace(manifest=MANIFEST, validates=False)
     data = SimpleNamespace(dataset=SimpleNamespace(num_classes=10), test=None)
     return FederationRun(
-        configuration=resolve({}, check_data=False),
+        configuration=resolve({"evaluate-every": 0}, check_data=False),
         grid=None,  # type: ignore[arg-type]
         federation=None,  # type: ignore[arg-type]
         results=folder,
