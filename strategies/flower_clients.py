@@ -18,6 +18,7 @@ from flwr.app import DEFAULT_TTL, ConfigRecord, Error, Message, RecordDict
 from flwr.serverapp import Grid
 
 from bfl import errors
+from bfl.aggregation.plausibility import judge_updates
 from bfl.engine.flower import NO_REPLY, is_simulation
 from bfl.engine.flower.replies import Replies, UnusableReplyError
 from bfl.federation import wire
@@ -25,7 +26,7 @@ from bfl.federation.client_metrics import CONTINUED, neutralized
 from bfl.printing import detail
 from strategies.round import TrainingRequest
 from strategies.server_state import Round
-from strategies.updates import ClientUpdate, RefusedUpdateError, judge_updates, read_update
+from strategies.updates import ClientUpdate, RefusedUpdateError, read_update
 
 if TYPE_CHECKING:
     from strategies.federation import Federation

@@ -303,7 +303,7 @@ class TrainingRequest:
         """Return why an update that is well formed is of no use in this round; None if it is.
 
         Shapes, finite values and positive variances are ``updates.read_update``'s to check, and how
-        plausible they are beside others' ``updates.judge_updates``'s.
+        plausible they are beside others' ``bfl.aggregation.plausibility``'s.
         """
         method, state = self.method, self.state
         if problem := method.weighting.unreported(update.metrics):

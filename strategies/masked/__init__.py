@@ -16,6 +16,7 @@ from flwr.app import RecordDict
 
 from bfl import errors
 from bfl.aggregation import pooling
+from bfl.aggregation.plausibility import implausible_pool
 from bfl.aggregation.weightings import Weighting
 from bfl.configuration.configuration import without_paths
 from bfl.errors import ConfigurationError, PosteriorError, RunError
@@ -36,7 +37,6 @@ from strategies.flower_clients import (
 )
 from strategies.round import TrainingRequest, foreseen_weights, next_round
 from strategies.server_state import Round
-from strategies.updates import implausible_pool
 
 if TYPE_CHECKING:
     from bfl.configuration import Configuration

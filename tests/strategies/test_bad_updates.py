@@ -20,6 +20,7 @@ from small_federation import (
 )
 
 import strategies
+from bfl.aggregation.plausibility import REACH
 from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.weightings import weightings
 from bfl.engine.flower import new_run
@@ -35,7 +36,7 @@ from bfl.federation.wire import (
 from bfl.learning.priors import priors
 from bfl.posteriors import Posterior
 from strategies.server_state import ServerState
-from strategies.updates import REACH, RefusedUpdateError, read_update
+from strategies.updates import RefusedUpdateError, read_update
 
 SIZE, POINTS = 3, 2
 SENT = Posterior(
