@@ -12,10 +12,11 @@ import numpy as np
 from bfl import randomness
 from bfl.configuration import Configuration
 from bfl.configuration.configuration import mechanisms
+from bfl.errors import ConfigurationError
 from bfl.federation.outgoing import Outgoing, is_private, noised_pool
 from bfl.federation.parts import Counts
 from bfl.federation.privacy import Ledger, Mechanism, Normals, SystemNormals, difference
-from bfl.posteriors import Posterior
+from bfl.posteriors import Manifest, Posterior
 
 LEDGER = "rounds-begun"
 """The file in a run's folder with the rounds begun, where noise is drawn anew."""
@@ -165,3 +166,25 @@ def pool_noise(configuration: Configuration, *, anew: bool) -> PoolNoise | None:
     if not is_private(configuration.outgoing):
         return None
     return PoolNoise(configuration.outgoing, configuration.keys.seed, anew)
+
+
+def check_privacy(configuration: Configuration) -> None:
+    """Refuse a run whose ε cannot be computed, or exceeds a budget in the first round."""
+    keys = configuration.keys
+    # The epochs of a round's clients are drawn where they differ; the account has each.
+    epochs = max(1, round(configuration.workload.expected_epochs(keys.local_epochs)))
+    for mechanism in mechanisms(configuration):
+        mechanism.check_budget(epochs, keys.rounds)
+
+
+def check_moving_statistics(configuration: Configuration, manifest: Manifest) -> None:
+    """Refuse a private run whose clients would send statistics of their data."""
+    moving = [parameter.name for parameter in manifest.point if not parameter.trainable]
+    if moving and configuration.hides_measurements:
+        words = configuration.words
+        raise ConfigurationError(
+            f"outgoing is '{words['outgoing']}' and example-privacy '{words['example-privacy']}', "
+            f"with noise, and the network of model '{words['model']}' has {len(moving)} parameters "
+            f"that follow the data and not the gradient, the first '{moving[0]}'; allowed: a model "
+            "without moving statistics"
+        )

@@ -12,7 +12,7 @@ from bfl import randomness
 from bfl.aggregation.server import UsesServer
 from bfl.closing.base import held_back_count
 from bfl.configuration import Configuration
-from bfl.data.datasets import Dataset
+from bfl.data.datasets import Dataset, said_of
 from bfl.data.datasets.base import digest_of
 from bfl.data.datasets.server_data import (
     HELD_BACK,
@@ -229,3 +229,45 @@ def check_models(configuration: Configuration, dataset: Dataset, clients: int) -
             architectures[word] = personal_architecture(configuration, word)
     for word, architecture in architectures.items():
         check_images(word, architecture, dataset.image_shape, configuration.keys.dataset)
+
+
+def check_table(configuration: Configuration, dataset: Dataset) -> None:
+    """Refuse what is made for images, where the data are the rows of a table."""
+    if not dataset.encoding:
+        return
+    keys, values = configuration.keys, configuration.values
+    allowed = {
+        "augmentation": "none",
+        "student-augmentation": "none",
+        "image-size": 0,
+        "image-channels": 0,
+        "corruptions": "none",
+        "ood-dataset": "",
+    }
+    problems = {k: repr(v) for k, v in allowed.items() if values.get(k, v) not in (v, 0)}
+    if keys.server_data not in ("", HELD_BACK):
+        problems["server-data"] = f"'' or '{HELD_BACK}'"
+    if configuration.architecture.convolutional:
+        problems["model"] = "a network of dense layers, such as 'mlp'"
+    if problems:
+        raise ConfigurationError(
+            f"dataset '{keys.dataset}' has rows of a table, and "
+            + "; ".join(
+                f"{key} is {values[key]!r}, which is for images; allowed: {remedy}"
+                for key, remedy in problems.items()
+            )
+        )
+
+
+def warnings_of_data(configuration: Configuration, dataset: Dataset) -> list[str]:
+    """Return warnings of a run's data and its sites, which its report has as well."""
+    partition = configuration.partition
+    warnings = said_of(dataset)
+    site = getattr(partition, "site_column", "")
+    if dataset.encoding and site in [column.name for column in dataset.encoding.columns]:
+        left_out = ",".join([*configuration.keys.reading.columns_left_out, site])
+        warnings.append(
+            f"partition '{partition.name}:{site}': the column is an input as well; "
+            f'columns-left-out="{left_out}" drops it'
+        )
+    return warnings

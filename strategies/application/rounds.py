@@ -25,7 +25,6 @@ from bfl.federation.outgoing import is_private
 from bfl.posteriors import Posterior
 from bfl.printing import doing
 from strategies import privacy, strategy_class
-from strategies.application import checks
 from strategies.application.data import RunData
 from strategies.application.evaluation import (
     NOT_FINITE,
@@ -112,7 +111,12 @@ class FederationRun(RunSupport):
                 evaluate_fn=self.evaluate,
             )
         except LostStateError as error:
-            raise LostStateError(f"{error}\n{checks.how_to_begin_again(self.results)}") from error
+            path = self.results.path.resolve()
+            raise LostStateError(
+                f"{error}\ngoing on does not bring back what is lost; begin the run again: under "
+                f"another name, with --run-config {path / files.CONFIG} --name NAME, or, when "
+                f"{path} has been removed, by the command that began it"
+            ) from error
         except RunError as error:
             gone = "" if self.results.holds(files.CONFIG) else f"put {self.folder} back, and then: "
             raise RunError(f"{error}\n{gone}{self.advice}") from error

@@ -11,25 +11,31 @@ from bfl.configuration import Configuration, resolve
 from bfl.data.datasets import cached_dataset
 from bfl.data.datasets.reading import SUMMED
 from bfl.engine.run import run_of
+from bfl.errors import ConfigurationError
 from bfl.experiments.results import environment as machine
 from bfl.experiments.results import run_folder as files
 from bfl.experiments.results.table import ProgressReport
 from bfl.experiments.run.network import given_posterior
-from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
+from bfl.experiments.run.resume import Checkpoint, Checkpoints, check_output, open_run
 from bfl.experiments.run.simulation import made_up_name
 from bfl.federation.outgoing import is_private
 from bfl.printing import doing, print_anywhere
-from strategies.application import checks, data, evaluation, tables
+from strategies import privacy
+from strategies.application import data, evaluation, tables
 from strategies.application.final_evaluation import finish
-from strategies.application.pretraining import pretrain
+from strategies.application.pretraining import pretrain, split_off
 from strategies.application.rounds import FederationRun
-from strategies.federation import discover
+from strategies.federation import Federation, discover
+from strategies.start import check_pooling
 
 
 class FederationApp(ServerApp):
     """The ServerApp, which an engine of bfl's may ask before it starts."""
 
-    check_before_start = staticmethod(checks.check_before_start)
+    @staticmethod
+    def check_before_start(configuration: Configuration, clients: int) -> None:
+        """Refuse whatever can be known to be wrong before an engine is started."""
+        check_before_start(configuration, clients)
 
 
 app = FederationApp()
@@ -59,8 +65,8 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
         doing("the data are read and the network is built")
         # The data set, and the network, which is built while the clients' processes start.
         whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
-        checks.check_table(configuration, whole)
-        checks.check_privacy(configuration)
+        data.check_table(configuration, whole)
+        privacy.check_privacy(configuration)
         network, summing = None, tables.can_sum_columns(configuration, whole)
         if not summing:
             network = evaluation.build_network(configuration, whole, engine.client_threads)
@@ -82,8 +88,8 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
                 replace(keys.reading, columns=SUMMED) if summing else keys.reading,
             ),
         )
-        checks.check_attackers(configuration, federation)
-        checks.check_states(configuration, federation)
+        check_attackers(configuration, federation)
+        check_states(configuration, federation)
         configuration = configuration.with_known(clients=federation.size)
         if summing and (
             columns := tables.sum_columns(configuration, whole, grid, federation, progress.say)
@@ -95,7 +101,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
             network = evaluation.build_network(configuration, whole, engine.client_threads)
         divided = data.divide(configuration, whole, federation)
         steps = keys.rounds * keys.local_epochs * -(-max(divided.sizes) // keys.batch_size)
-        warnings = checks.warnings_of_data(configuration, divided.dataset)
+        warnings = data.warnings_of_data(configuration, divided.dataset)
         warnings += configuration.optimizer.warnings(steps)
         tested, nodes = divided.dataset, sum(n > 0 for n in federation.own_examples.values())
         if nodes:
@@ -113,7 +119,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
 
         own = divided.own
         evaluator = Evaluator(configuration, divided.dataset, network=network, server_data=own)
-        checks.check_moving_statistics(configuration, evaluator.manifest)
+        privacy.check_moving_statistics(configuration, evaluator.manifest)
         name = keys.name or made_up_name(configuration)
         folder = files.RunFolder.named(keys.output_dir, name)
         checkpoint = Checkpoints(folder).latest() if keys.resume else None
@@ -130,7 +136,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
         with open_run(configuration, name, *recorded) as (folder, checkpoint):
             progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
             backend = "" if engine.client_threads is None else "serial"
-            advice = checks.how_to_go_on(folder, backend)
+            advice = how_to_go_on(folder, backend)
             engine.advise(advice)
             evaluation.write_network(folder, configuration, divided.dataset)
             folder.write_json(files.PARTITION, described)
@@ -155,3 +161,60 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
                 run.checkpoints.save(checkpoint)
             finish(run, *run.make_rounds(checkpoint, initial))
     return folder
+
+
+def check_before_start(configuration: Configuration, clients: int) -> None:
+    """Refuse whatever can be known to be wrong before an engine is started.
+
+    Raises:
+        ConfigurationError: Naming the key.
+        DataError: The data are not what their format promises.
+    """
+    keys = configuration.keys
+    check_output(configuration)
+    if configuration.inference.gaussian:
+        check_pooling(configuration.pooling)
+    if keys.initial_posterior and not keys.resume:
+        given_posterior(keys.initial_posterior)
+    privacy.check_privacy(configuration)
+    whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
+    data.check_table(configuration, whole)
+    nodes = {number: number for number in range(clients)}
+    divided = data.divide(configuration, whole, Federation(nodes, dict.fromkeys(nodes, 0)))
+    configuration.exchange.check_asked(len(configuration.sampling.sample(keys.seed, 1, clients)))
+    if keys.pretrain_examples:
+        split_off(divided.dataset, keys.pretrain_examples, keys.pretrain_validation, divided.used)
+
+
+def check_attackers(configuration: Configuration, federation: Federation) -> None:
+    """Refuse hostile clients where not all are simulated."""
+    if not federation.simulated and configuration.attackers:
+        raise ConfigurationError(
+            f"attack is '{configuration.attack.name}' with attackers = "
+            f"{configuration.keys.attackers}: only simulated clients play hostile ones"
+        )
+
+
+def check_states(configuration: Configuration, federation: Federation) -> None:
+    """Refuse clients that keep a state on nodes that have no place for it."""
+    keepers = [part.name for part in configuration.parts if part.client_state_name]
+    if configuration.keys.optimizer_state == "keep":
+        keepers.append("optimizer-state")
+    stateless = [str(p) for p, each in federation.descriptions.items() if not each.keeps_state]
+    if keepers and stateless:
+        raise ConfigurationError(
+            f"clients keep a state from round to round ({', '.join(keepers)}) and the SuperNodes "
+            f"of partitions {', '.join(stateless)} have no state-dir in their node configuration"
+        )
+
+
+def how_to_go_on(folder: files.RunFolder, backend: str = "") -> str:
+    """Return how to go on from the last round that is over, by the backend if one was named."""
+    path = folder.path.resolve()
+    named = str(folder.config().get("plugins", "")) if folder.holds(files.CONFIG) else ""
+    own = f" --backend {backend}" if backend else ""
+    own += f" --run-config 'plugins=\"{named}\"'" if named else ""
+    return (
+        f"all finished rounds are saved in {path}; go on from there with --resume {path}{own}, "
+        f'or with name="{path.name}" resume=true in the run configuration'
+    )

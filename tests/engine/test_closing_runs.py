@@ -18,8 +18,8 @@ from bfl.experiments.results import RunFolder
 from bfl.experiments.results.summary import UNCLOSED
 from bfl.federation.state import Snapshots
 from strategies import closing
-from strategies.application.checks import check_before_start
 from strategies.application.data import divide
+from strategies.application.run import check_before_start
 from strategies.federation import Federation
 
 VALUES: dict[str, Any] = {

@@ -27,8 +27,8 @@ from bfl.learning.training import LocalTask
 from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
-from strategies.application.checks import check_before_start
 from strategies.application.data import divide
+from strategies.application.run import check_before_start
 from strategies.federation import Federation
 
 ROOT = Path(__file__).resolve().parent.parent.parent

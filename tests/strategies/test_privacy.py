@@ -17,9 +17,14 @@ from bfl.learning.example_privacy import DifferentiallyPrivateSgd
 from bfl.learning.inferences import inferences
 from bfl.posteriors import Manifest, Parameter
 from clients.client_app import app
-from strategies.application.checks import check_moving_statistics, check_privacy
 from strategies.federation import Federation, discover
-from strategies.privacy import LEDGER, PrivacyAccount, privacy_account
+from strategies.privacy import (
+    LEDGER,
+    PrivacyAccount,
+    check_moving_statistics,
+    check_privacy,
+    privacy_account,
+)
 
 PRIVATE: dict[str, Any] = {
     "model": "mlp",

@@ -20,13 +20,9 @@ from bfl.federation.wire import TrainTask, reply_content
 from bfl.posteriors import Manifest, Parameter, Posterior
 from clients.client_app import app
 from strategies.application import data, evaluation
-from strategies.application.checks import (
-    check_attackers,
-    check_states,
-)
 from strategies.application.evaluation import start_tensorflow
 from strategies.application.rounds import FederationRun
-from strategies.application.run import run_federation
+from strategies.application.run import check_attackers, check_states, run_federation
 from strategies.federation import Federation, discover
 
 HOSTILE: dict[str, Any] = {"attack": "noise", "attackers": 2}
