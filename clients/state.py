@@ -35,8 +35,8 @@ from bfl.errors import (
     public,
 )
 from bfl.experiments.results.run_folder import is_run_key, read_run_key
-from bfl.federation.parts import Trained, TwoSidedPart, extras_problem
-from bfl.federation.state import Arrays, Snapshots
+from bfl.federation.parts import Arrays, Trained, TwoSidedPart, extras_problem
+from bfl.federation.state import Snapshots
 from bfl.federation.wire import TrainTask, extra_arrays
 from bfl.posteriors import Posterior
 from clients.node import Node

@@ -81,7 +81,10 @@ class NodeDescription:
         try:
             return cls(**{known[key]: value for key, value in answer.items() if key in known})
         except pydantic.ValidationError as error:
-            raise WireFormatError(f"a node describes itself: {_problem(error)}") from error
+            # The answer itself may be as long as a node likes.
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise WireFormatError(f"a node describes itself: {where}: {first['msg']}") from error
 
 
 def _content(entries: Mapping[str, Any]) -> RecordDict:
@@ -95,13 +98,6 @@ def _answer(content: RecordDict) -> Mapping[str, Any]:
         raise WireFormatError(f"a node answers without a record '{CONFIG}'")
     check_version(record, "a node")
     return record
-
-
-def _problem(error: pydantic.ValidationError) -> str:
-    """Return the first problem of an answer, which may be as long as a node likes."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = ".".join(map(str, first["loc"]))
-    return f"{where}: {first['msg']}" if where else first["msg"]
 
 
 @cache

@@ -160,14 +160,8 @@ class DeclaredArray:
     dtype: str = "float32"
 
 
-def extras_problem(
-    arrays: Arrays, declared: Iterable[DeclaredArray], *, values: bool = True
-) -> str:
-    """Return what is wrong with arrays besides a posterior; empty: they are as declared.
-
-    Args:
-        values: Whether they must be finite and within bounds, too.
-    """
+def extras_problem(arrays: Arrays, declared: Iterable[DeclaredArray]) -> str:
+    """Return what is wrong with arrays besides a posterior; empty: they are as declared."""
     expected = {array.name: array for array in declared}
     for name in sorted(arrays.keys() ^ expected.keys()):
         known = ", ".join(f"'{each}'" for each in expected) or "none"
@@ -176,8 +170,6 @@ def extras_problem(
         array, form = np.asarray(given), expected[name]
         if array.dtype != np.dtype(form.dtype) or array.shape != form.shape:
             return f"'{name}' as {array.dtype} {array.shape}; declared: {form.dtype} {form.shape}"
-        if not values:
-            continue
         if bad := np.count_nonzero(~np.isfinite(array)):
             return f"'{name}' with {bad} of {array.size} values that are not finite"
         if outside := np.count_nonzero((array < form.low) | (array > form.high)):

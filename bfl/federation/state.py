@@ -7,7 +7,6 @@ import io
 import re
 import time
 import warnings
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,11 +16,11 @@ import numpy.typing as npt
 
 from bfl.archives import ArrayFile, open_regular
 from bfl.errors import DataError, RunError
+from bfl.federation.parts import Arrays
 from bfl.files import write_atomically
 
-Arrays = Mapping[str, npt.NDArray[Any]]
 _DIGEST = 2 * hashlib.sha256().digest_size
-_FILE = re.compile(r"round-(\d{6,})(?:\.(\d{6,}))?\.snapshot")
+_FILE = re.compile(r"round-(\d{6,})\.(\d{6,})\.snapshot")
 
 
 class _Entry(NamedTuple):
@@ -91,16 +90,12 @@ class Snapshots:
             if after < entry.server_round < before:
                 entry.path.unlink(missing_ok=True)
 
-    def rounds(self) -> list[int]:
-        """Return the rounds that have a snapshot, sound or not, ascending."""
-        return sorted({entry.server_round for entry in self._entries()})
-
     def _entries(self) -> list[_Entry]:
         """Return the files in the order of writing."""
         if not self.folder.is_dir():
             return []
         found = ((path, _FILE.fullmatch(path.name)) for path in self.folder.iterdir())
-        return sorted(_Entry(int(m[2] or 0), int(m[1]), path) for path, m in found if m)
+        return sorted(_Entry(int(m[2]), int(m[1]), path) for path, m in found if m)
 
 
 def _read(path: Path) -> dict[str, npt.NDArray[Any]]:

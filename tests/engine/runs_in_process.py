@@ -84,9 +84,8 @@ def history(folder: RunFolder) -> list[dict[str, Any]]:
 def snapshots_of(folder: RunFolder, client: int, prefix: str = "") -> dict[int, dict[str, Any]]:
     """Return what a client has kept under names with a prefix, by round."""
     snapshots = Snapshots(folder.path / "clients" / f"client-{client:06d}", kept=3)
-    return {
-        number: strip_prefix(prefix, snapshots.at(number) or {}) for number in snapshots.rounds()
-    }
+    numbers = [entry.server_round for entry in snapshots._entries()]
+    return {number: strip_prefix(prefix, snapshots.at(number) or {}) for number in numbers}
 
 
 def check_same_states(one: RunFolder, other: RunFolder, clients: int) -> None:

@@ -30,6 +30,10 @@ def check_latest(snapshots: Snapshots, number: int) -> None:
     check(found[1], number)
 
 
+def rounds(snapshots: Snapshots) -> list[int]:
+    return sorted({entry.server_round for entry in snapshots._entries()})
+
+
 def saved(folder: Path, *numbers: int, kept: int = 2) -> Snapshots:
     snapshots = Snapshots(folder, kept=kept)
     for number in numbers:
@@ -41,9 +45,9 @@ def saved(folder: Path, *numbers: int, kept: int = 2) -> Snapshots:
 def test_those_between_two_rounds_are_dropped(tmp_path: Path) -> None:
     snapshots = saved(tmp_path, 2, 3, 4, 5, 7, kept=9)
     snapshots.drop_between(2, 5)
-    assert snapshots.rounds() == [2, 5, 7]
+    assert rounds(snapshots) == [2, 5, 7]
     snapshots.drop_between(2, 2)
-    assert snapshots.rounds() == [2, 5, 7]
+    assert rounds(snapshots) == [2, 5, 7]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +67,7 @@ def test_the_last_ones_written_are_kept(tmp_path: Path, kept, before, numbers, l
         saved(folder, number, kept=kept)
         if kept > 1 and number > 1:
             check(snapshots.at(number - 1), number - 1)
-    assert snapshots.rounds() == left
+    assert rounds(snapshots) == left
     assert len(list(folder.iterdir())) == kept
     assert snapshots.at(100) is None
 
@@ -81,21 +85,9 @@ def test_killed_before_the_old_ones_are_dropped(
         patch.setattr(Path, "unlink", killed)
         with pytest.raises(KeyboardInterrupt):
             snapshots.save(1, arrays(1))
-    assert snapshots.rounds() == [1, 7, 8]
+    assert rounds(snapshots) == [1, 7, 8]
     check_latest(snapshots, 1)
-    assert saved(tmp_path, 2).rounds() == [1, 2]
-
-
-def test_files_of_earlier_versions_and_other_files(tmp_path: Path) -> None:
-    snapshots = saved(tmp_path, 3, 4)
-    for number in (3, 4):
-        [path] = tmp_path.glob(f"round-{number:06d}.*.snapshot")
-        path.rename(tmp_path / f"round-{number:06d}.snapshot")
-    (tmp_path / ".round-000002.snapshot.99.tmp").write_bytes(b"half")
-    check_latest(snapshots, 4)
-    snapshots.save(5, {})
-    assert snapshots.rounds() == [4, 5]
-    assert snapshots.latest() == (5, {})
+    assert rounds(saved(tmp_path, 2)) == [1, 2]
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "digest"])

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from typing import ClassVar
 
 import numpy as np
+from numpy.random import Generator
 from pydantic import Field
 
 from bfl.posteriors import Posterior
@@ -30,9 +31,7 @@ class Attack(Component):
         return frozenset({"corrupted-updates"}) if self.active else frozenset()
 
     @abstractmethod
-    def corrupt(
-        self, learned: Posterior, received: Posterior, generator: np.random.Generator
-    ) -> Posterior:
+    def corrupt(self, learned: Posterior, received: Posterior, generator: Generator) -> Posterior:
         """Return what is sent.
 
         Args:
@@ -50,9 +49,7 @@ class NoAttack(Attack):
 
     active: ClassVar[bool] = False
 
-    def corrupt(
-        self, learned: Posterior, received: Posterior, generator: np.random.Generator
-    ) -> Posterior:
+    def corrupt(self, learned: Posterior, received: Posterior, generator: Generator) -> Posterior:
         """Return what has been learned."""
         return learned
 
@@ -69,9 +66,7 @@ class Echo(Attack):
     there called plain free-riding.
     """
 
-    def corrupt(
-        self, learned: Posterior, received: Posterior, generator: np.random.Generator
-    ) -> Posterior:
+    def corrupt(self, learned: Posterior, received: Posterior, generator: Generator) -> Posterior:
         """Return the received posterior."""
         return received
 
@@ -86,9 +81,7 @@ class Noise(Attack):
 
     noise_scale: float = Field(1.0, gt=0.0, description="standard deviation of an attacker's means")
 
-    def corrupt(
-        self, learned: Posterior, received: Posterior, generator: np.random.Generator
-    ) -> Posterior:
+    def corrupt(self, learned: Posterior, received: Posterior, generator: Generator) -> Posterior:
         """Return the learned posterior with normal random means."""
         values = self.noise_scale * generator.standard_normal(learned.size or learned.point.size)
         return _with_values(learned, values.astype(np.float32))
@@ -102,9 +95,7 @@ class SignFlip(Attack):
     sign of what is sent is flipped and it is scaled, here it is flipped alone.
     """
 
-    def corrupt(
-        self, learned: Posterior, received: Posterior, generator: np.random.Generator
-    ) -> Posterior:
+    def corrupt(self, learned: Posterior, received: Posterior, generator: Generator) -> Posterior:
         """Return the learned posterior with negative means."""
         return _with_values(learned, -(learned.mean if learned.size else learned.point))
 
@@ -127,9 +118,7 @@ class SmallVariance(Attack):
     Source: none known; it is what equations (15) to (17) of Fischer et al. (2024) invite.
     """
 
-    def corrupt(
-        self, learned: Posterior, received: Posterior, generator: np.random.Generator
-    ) -> Posterior:
+    def corrupt(self, learned: Posterior, received: Posterior, generator: Generator) -> Posterior:
         """Return random means as large as those learned, with a tiny variance."""
         spread = float(np.std(learned.mean)) if learned.size else 0.0
         means = (spread * generator.standard_normal(learned.size)).astype(np.float32)

@@ -16,17 +16,12 @@ class Exchange(Component):
 
     Attributes:
         secure_sums: Whether the server learns sums alone, by messages of their own.
+        clients_check: The keys of parts of the server's that clients are sent as well, to check
+            what it says: of sums, their own weights.
     """
 
     secure_sums: ClassVar[bool] = False
-
-    @property
-    def clients_check(self) -> frozenset[str]:
-        """The keys of parts of the server's that clients are sent as well, to check what it says.
-
-        Of sums, these are their own weights.
-        """
-        return frozenset({"weighting"}) if self.secure_sums else frozenset()
+    clients_check: ClassVar[frozenset[str]] = frozenset()
 
     def check_asked(self, asked: int) -> None:
         """Raise if so few clients are asked in a round that a sum of their updates hides none."""
@@ -63,3 +58,4 @@ class Masked(Exchange):
         {"changed-updates", "single-models", "sent-beside", "evaluated-by-clients", "pre-training"}
     )
     secure_sums: ClassVar[bool] = True
+    clients_check: ClassVar[frozenset[str]] = frozenset({"weighting"})

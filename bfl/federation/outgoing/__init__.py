@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -147,13 +146,10 @@ def is_private(chain: Sequence[Outgoing]) -> bool:
 
 def order_problem(chain: Sequence[Outgoing]) -> str:
     """Return what is wrong with the order of a chain, for people; empty: nothing."""
-    for before, after in pairwise(chain):
-        if after.stage < before.stage:
-            return (
-                f"outgoing is '{_names(chain)}', where '{before.name}' comes before "
-                f"'{after.name}'; allowed: '{_names(sorted(chain, key=lambda p: p.stage))}'"
-            )
-    return ""
+    ordered = sorted(chain, key=lambda part: part.stage)
+    if ordered == list(chain):
+        return ""
+    return f"outgoing is '{_names(chain)}'; allowed: these in another order, '{_names(ordered)}'"
 
 
 def length_problem(chain: Sequence[Outgoing]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -28,12 +28,16 @@ class Workload(Component, ABC):
         """Return the mean of a client's epochs in a round, over what is drawn."""
 
 
+EpochsDrawn = Annotated[
+    Literal["once", "each-round"],
+    Field(description="whether a client's number of epochs is drawn once or in each round"),
+]
+
+
 class DrawnWorkload(Workload):
     """A workload that draws: for the whole run, or anew in each round."""
 
-    epochs_drawn: Literal["once", "each-round"] = Field(
-        "once", description="whether a client's number of epochs is drawn once or in each round"
-    )
+    epochs_drawn: EpochsDrawn = "once"
 
     def _labels(self, server_round: int) -> tuple[str | int, ...]:
         """Return what keys the draws of a round, besides the seed."""
@@ -79,10 +83,7 @@ class SlowShareWorkload(DrawnWorkload):
     slow_share: float = Field(
         0.5, ge=0.0, le=1.0, description="share of the clients that make fewer epochs"
     )
-    epochs_drawn: Literal["once", "each-round"] = Field(
-        "each-round",
-        description="whether a client's number of epochs is drawn once or in each round",
-    )
+    epochs_drawn: EpochsDrawn = "each-round"
 
     def epochs(
         self, seed: int, server_round: int, partition_id: int, clients: int, local_epochs: int
