@@ -87,7 +87,7 @@ def federation(folder: Path) -> Iterator[FederationFolder]:
     settings = ServerSettings(
         hosts=("localhost",), bind="127.0.0.1", port=port, superlink_port=superlink
     )
-    made = setup.init(folder / "federation", settings, CLIENTS, datetime.now(UTC))
+    made = setup.init(folder / "federation", settings, str(CLIENTS), datetime.now(UTC))
     log = folder / "server.log"
     scripts = [made.server, *(made.client(f"client-{n}") for n in range(CLIENTS))]
     started: list[subprocess.Popen[bytes]] = []

@@ -50,7 +50,7 @@ def make(folder: Path, clients: int) -> FederationFolder:
     settings = ServerSettings(
         hosts=("localhost",), bind="127.0.0.1", port=port, superlink_port=superlink
     )
-    return setup.init(folder, settings, clients, datetime.now(UTC))
+    return setup.init(folder, settings, str(clients), datetime.now(UTC))
 
 
 def give_data(made: FederationFolder, clients: int, run_config: Sequence[str]) -> None:

@@ -272,9 +272,7 @@ class FlowerClients:
         if text in self.texts_shown:
             shown = f"{text.strip().splitlines()[-1].removeprefix(CONTINUED)} (as before)"
         self.texts_shown.add(text)
-        if listed := self.federation.names[client]:
-            name = f"{name}, {listed}"
-        self._warn(f"{name}, client {client}: {shown}")
+        self._warn(f"{name}, {self.federation.names[client] or f'client {client}'}: {shown}")
 
 
 def _num_examples(federation: Federation, options: ClientOptions) -> dict[int, int]:

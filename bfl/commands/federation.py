@@ -51,7 +51,12 @@ def add_to(federation: argparse.ArgumentParser) -> None:
         help="name or address by which clients call the server; repeatable, and they are told "
         "the first",
     )
-    init.add_argument("--clients", type=int, required=True, metavar="N", help="how many clients")
+    init.add_argument(
+        "--clients",
+        required=True,
+        metavar="NAMES",
+        help="the clients' names, such as north,south, or how many: client-0, client-1, ...",
+    )
     init.add_argument("--port", type=int, help="the server's port for clients (default: 8443)")
     init.add_argument(
         "--bind", metavar="ADDRESS", help="address on which it listens (default: all, 0.0.0.0)"

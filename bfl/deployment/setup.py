@@ -23,10 +23,13 @@ from bfl.files import write_atomically
 TEMPLATE = Path(__file__).with_name("template")
 
 
-def init(path: Path, settings: ServerSettings, clients: int, now: datetime) -> FederationFolder:
-    """Make a federation: authority, server's certificate, and a key pair for each client."""
-    if not 1 <= clients <= 10_000:  # each has a folder with keys of its own
-        raise ConfigurationError(f"--clients is {clients}; allowed: 1 to 10,000")
+def init(path: Path, settings: ServerSettings, clients: str, now: datetime) -> FederationFolder:
+    """Make a federation: authority, server's certificate, and a key pair for each client.
+
+    Args:
+        clients: Their names, such as ``north,south``, or how many they are.
+    """
+    named = _names(clients)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ConfigurationError(
             f"{path} is there already; allowed: a new folder, or add-client, revoke-client and "
@@ -41,11 +44,22 @@ def init(path: Path, settings: ServerSettings, clients: int, now: datetime) -> F
     write_private(folder.server / names.SECRET, secrets.token_hex(32).encode())
     _write_certificate(folder, signer, key.public_key(), settings, now)
     _write_service(folder.server, "server", names.SERVER)
-    listed = ClientList(num_partitions=clients)
-    for partition_id in range(clients):
-        listed = _add_to_list(folder, listed, f"client-{partition_id}", partition_id, None)
+    listed = ClientList(num_partitions=len(named))
+    for partition_id, name in enumerate(named):
+        listed = _add_to_list(folder, listed, name, partition_id, None)
     _write_list(folder, listed, settings)
     return folder
+
+
+def _names(given: str) -> list[str]:
+    words = [word.strip() for word in given.split(",")]
+    if given.strip().isdecimal():
+        if not 1 <= int(given) <= 10_000:  # each has a folder with keys of its own
+            raise ConfigurationError(f"--clients is {given}; allowed: 1 to 10,000, or names")
+        words = [f"client-{partition_id}" for partition_id in range(int(given))]
+    if len(set(words)) < len(words):
+        raise ConfigurationError(f"--clients is {given}; allowed: each name once")
+    return [checked_name(word) for word in words]
 
 
 def add_client(

@@ -27,7 +27,7 @@ def flower(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flower]:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a federation of three clients, which no test changes."""
     path = tmp_path_factory.mktemp("made") / "federation"
-    setup.init(path, ServerSettings(hosts=HOSTS), 3, NOW)
+    setup.init(path, ServerSettings(hosts=HOSTS), "3", NOW)
     return path
 
 

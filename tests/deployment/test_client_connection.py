@@ -55,7 +55,7 @@ def caller(port: int, host: str = "127.0.0.1") -> Identity:
 
 
 def test_a_server_of_another_name_or_authority_is_refused(made: Path, tmp_path: Path) -> None:
-    other = setup.init(tmp_path / "other", ServerSettings(hosts=HOSTS), 1, NOW)
+    other = setup.init(tmp_path / "other", ServerSettings(hosts=HOSTS), "1", NOW)
     # This machine as well, and in no certificate.
     for host, folder in (("127.0.0.2", made / "server"), ("127.0.0.1", other.server)):
         refused = pytest.raises(DataError, match=f"client a: the certificate of {host}")

@@ -88,7 +88,7 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int, d
     """Return the port and the process of a door before no SuperLink, and a client's signature."""
     port, superlink = free_ports(2)
     settings = ServerSettings(hosts=("localhost", "::1"), port=port, superlink_port=superlink)
-    folder = setup.init(tmp_path_factory.mktemp("door") / "f", settings, 1, NOW)
+    folder = setup.init(tmp_path_factory.mktemp("door") / "f", settings, "1", NOW)
     process = subprocess.Popen([executable("bfl"), "federation", "proxy", str(folder.server)])
     key = load_ssh_private_key((folder.client("client-0") / "client.key").read_bytes(), None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
@@ -161,7 +161,7 @@ def test_the_proxy_counts_its_addresses_together(
     monkeypatch.setattr(proxy.resource, "setrlimit", lambda *_: None)
     monkeypatch.setattr(proxy.uvicorn.Server, "run", lambda _, sockets: served.extend(sockets))
     settings = ServerSettings(hosts=("localhost", "::1"), port=free_ports(1)[0])
-    proxy.serve(setup.init(tmp_path / "f", settings, 1, NOW).server, settings)
+    proxy.serve(setup.init(tmp_path / "f", settings, "1", NOW).server, settings)
     one, other = served
     for door in served:
         door.close()

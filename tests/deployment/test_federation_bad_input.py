@@ -23,7 +23,7 @@ from clients.node import Node
 def test_a_certificate_of_another_authority_or_key_is_refused(
     federation: FederationFolder, tmp_path: Path
 ) -> None:
-    other = setup.init(tmp_path / "other", ServerSettings(hosts=HOSTS), 1, NOW)
+    other = setup.init(tmp_path / "other", ServerSettings(hosts=HOSTS), "1", NOW)
     shutil.copy(other.server / "ca.crt", federation.server / "ca.crt")
     with pytest.raises(DataError, match="not of the authority"):
         check_server(federation.server, NOW)
@@ -166,6 +166,7 @@ def test_private_files_have_to_be_private(
         ["init", "{new}", "--host", "fed.example.org:8443", "--clients", "2"],
         ["init", "{new}", "--host", "fed_example", "--clients", "2"],
         ["init", "{new}", "--host", "fed.example.org", "--clients", "0"],
+        ["init", "{new}", "--host", "fed.example.org", "--clients", "north,north"],
         ["init", "{new}", "--host", "a", "--clients", "1", "--port", "70000"],
         ["init", "{new}", "--host", "a", "--clients", "1", "--port", "9443"],
         ["init", "{made}", "--host", "fed.example.org", "--clients", "2"],

@@ -72,7 +72,7 @@ def test_clients_accept_the_server_by_its_names_alone(made: Path) -> None:
 
 def test_clients_accept_no_server_of_another_authority(made: Path, tmp_path: Path) -> None:
     """The other authority has the same name, so that only its key tells it apart."""
-    other = setup.init(tmp_path / "other", ServerSettings(hosts=HOSTS), 1, NOW)
+    other = setup.init(tmp_path / "other", ServerSettings(hosts=HOSTS), "1", NOW)
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(other.server, made / "clients" / "client-0" / "ca.crt", HOSTS[0])
 
@@ -181,7 +181,7 @@ def test_a_revoked_client_is_gone_and_another_takes_its_place(
 
 
 def test_a_client_may_bring_its_own_key(federation: FederationFolder, tmp_path: Path) -> None:
-    other = setup.init(tmp_path / "other", ServerSettings(hosts=HOSTS), 1, NOW)
+    other = setup.init(tmp_path / "other", ServerSettings(hosts=HOSTS), "1", NOW)
     public = (other.client("client-0") / "client.pub").read_text().strip()
     added = setup.add_client(federation.path, "own", public_key=f"{public} someone@somewhere\n")
     assert added.public_key == public
@@ -216,11 +216,11 @@ def test_the_commands_do_what_they_say(tmp_path: Path, capsys: pytest.CaptureFix
         assert main(["federation", *map(str, words)]) == 0
         return capsys.readouterr().out
 
-    bfl("init", made.path, "--host", "a.example", "--clients", "2", "--port", "443")
-    assert Identity.read(made.client("client-1") / "identity.toml").address == "a.example:443"
-    assert "it lets in client-0, client-1" in bfl("check", made.server)
-    assert "client client-1: nothing is missing" in bfl("check", made.client("client-1"))
-    own = made.client("client-1")
+    bfl("init", made.path, "--host", "a.example", "--clients", "north,south", "--port", "443")
+    assert Identity.read(made.client("south") / "identity.toml").address == "a.example:443"
+    assert "it lets in north, south" in bfl("check", made.server)
+    assert "client south: nothing is missing" in bfl("check", made.client("south"))
+    own = made.client("south")
     for name in ("ant", "bee"):  # numbered by the folders' names, which others may lack
         (own / "images" / name).mkdir(parents=True)
         for number in range(5):
@@ -231,9 +231,9 @@ def test_the_commands_do_what_they_say(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["federation", "check", str(own)]) == 2
     assert "classes.txt" in capsys.readouterr().err
     (own / "images" / "classes.txt").write_text("ant\nbee\nwasp\n")
-    assert "client client-1: nothing is missing" in bfl("check", own)
-    assert "partition 1 is vacant" in bfl("revoke-client", made.path, "client-1")
-    assert "it lets in client-0\n" in bfl("check", made.server)
+    assert "client south: nothing is missing" in bfl("check", own)
+    assert "partition 1 is vacant" in bfl("revoke-client", made.path, "south")
+    assert "it lets in north\n" in bfl("check", made.server)
     said = bfl("add-client", made.path, "one")
     assert "client one has partition 1" in said
     assert "identity.toml" not in said
@@ -244,7 +244,7 @@ def test_the_commands_do_what_they_say(tmp_path: Path, capsys: pytest.CaptureFix
     assert "restart the server" in bfl("renew", made.path, "--host", "b.example")
     assert load_certificate(made.server / "server.crt").serial_number != before
     assert Identity.read(made.client("two") / "identity.toml").server == "b.example"
-    assert "it lets in client-0, one, two" in bfl("check", made.server)
+    assert "it lets in north, one, two" in bfl("check", made.server)
 
 
 @pytest.mark.parametrize(

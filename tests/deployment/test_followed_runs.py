@@ -156,7 +156,7 @@ def test_a_run_is_given_as_flower_takes_it(
 ) -> None:
     """Paths that hold in Flower's folder, and keys that no pyproject.toml declares in one text;
     how a failed run goes on is said where it has begun."""
-    server = setup.init(tmp_path / "made", ServerSettings(hosts=HOSTS), 1, NOW).server
+    server = setup.init(tmp_path / "made", ServerSettings(hosts=HOSTS), "1", NOW).server
     monkeypatch.setattr(run, "wait_for_server", lambda _: None)
     monkeypatch.setattr(processes, "command", lambda name: flwr)
     for name, value in environment(tmp_path).items():

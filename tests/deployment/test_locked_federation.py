@@ -77,7 +77,7 @@ class Server:
         script["give_data"](self.federation, 2, [SETTINGS])
         settings = ServerSettings.read(self.federation.server / "server.toml")
         self.port = settings.port
-        self.others = setup.init(folder / "others", settings, 1, datetime.now(UTC))
+        self.others = setup.init(folder / "others", settings, "1", datetime.now(UTC))
         self.process = self.start(self.federation.server)
         self.log = flower.newest_log
         wait_for(lambda: self.said("clients call"), 120)

@@ -90,7 +90,7 @@ def test_it_is_said_once_on_supernodes_that_keys_are_not_signed(who, tmp_path, c
     configs = [{"simulation": who == "simulated"} for _ in SIZES]
     if who == "all sign":
         made = setup.init(
-            tmp_path / "made", ServerSettings(hosts=("a",)), len(SIZES), datetime.now(UTC)
+            tmp_path / "made", ServerSettings(hosts=("a",)), str(len(SIZES)), datetime.now(UTC)
         )
         listed = {"clients-list": str(made.server / "clients.toml")}
         for k, config in enumerate(configs):
