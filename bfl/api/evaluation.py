@@ -41,8 +41,8 @@ def evaluated(
     if network.encoding and (names or sources):
         key, value = ("corruptions", corruptions) if names else ("foreign", foreign)
         raise DataError(f"{key} is '{value}', and the run is of a table, not images; allowed: none")
-    scale = Reading.of(settings).pixel_range
-    others = list(foreign_images(sources, data_dir, dataset, scale))
+    reading = Reading.of(settings)
+    others = list(foreign_images(sources, data_dir, dataset, reading))
     predictions = predict(dataset.test_images)
     shown = [(each.name, each.near, {"": predict(each.images)}) for each in others]
     images, labels = dataset.test_images, dataset.tested_on

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,15 +16,15 @@ import numpy.typing as npt
 from bfl.api import Predictions, Result, load
 from bfl.api.result import POSTERIORS, PREDICT
 from bfl.archives import ALONE, open_arrays
-from bfl.closing.closed import UNLIKE
+from bfl.closing.closed import UNFAMILIAR_SHARE, UNLIKE
 from bfl.commands import terminal
 from bfl.data.datasets import folder as pictures
 from bfl.data.datasets import table as tables
 from bfl.data.datasets.encoding import missing_cells
 from bfl.data.datasets.reading import PIXEL_RANGE, Reading
-from bfl.data.images import Images
 from bfl.errors import DataError
 from bfl.evaluation.regression import LEVEL, Mixtures
+from bfl.experiments.results.summary import OF_FOREIGN
 from bfl.experiments.results.table import metrics_table, print_rows
 from bfl.files import near_path
 from bfl.printing import doing
@@ -84,8 +84,8 @@ def add_prediction_to(command: argparse.ArgumentParser) -> None:
         "--samples",
         type=int,
         metavar="M",
-        help="Monte Carlo samples (default: as in the run's final evaluation, which may be at the "
-        "posterior's mean)",
+        help="Monte Carlo samples (default: the run's mc-samples, or 1 at the posterior's mean); "
+        "a Bayesian head of the closing always draws its own",
     )
     command.add_argument(
         "--posterior",
@@ -127,6 +127,9 @@ def predict_images(given: argparse.Namespace) -> None:
             f"rows of {len(inputs)} without a value, filled as the run's missing="
             f'"{result.configuration["missing"]}" says: {each}'
         )
+    if predictions.familiarity is not None:
+        unlike = sum(UNLIKE in each for each in predictions.warnings)
+        print(f"{unlike} of {counted(len(columns), unit)} {UNLIKE}{_passes(result.metrics)}")
     samples = counted(predictions.samples, "sample")
     print(f"{counted(len(columns), 'prediction')} of {samples}: ", end="")
     if output.suffix.lower() == CSV:
@@ -188,10 +191,19 @@ def _print(columns: DataFrame, predictions: Predictions | Mixtures, unit: str) -
     if count > SHOWN:
         print(f"and {count - SHOWN} more")
     if any(predictions.warnings):
-        unlike = sum(UNLIKE in each for each in predictions.warnings)
-        whole, unusual = counted(count, unit), sum(map(bool, predictions.warnings))
-        strange = f"; {unlike} of {whole} {UNLIKE}" if predictions.familiarity is not None else ""
-        print(f"{unusual} of {whole} with warnings{strange}")
+        unusual = sum(map(bool, predictions.warnings))
+        print(f"{unusual} of {counted(count, unit)} with warnings")
+
+
+def _passes(metrics: Mapping[str, float]) -> str:
+    """Return how much of the foreign data of the run's end is taken for known, in words."""
+    begin, end = OF_FOREIGN, f"-{UNFAMILIAR_SHARE}"
+    shares = [
+        f"{1.0 - share:.0%} of {name.removeprefix(begin).removesuffix(end)}"
+        for name, share in metrics.items()
+        if name.startswith(begin) and name.endswith(end)
+    ]
+    return f"; of the run's foreign images passed as known {', '.join(shares)}" if shares else ""
 
 
 def _read_images(given: argparse.Namespace, result: Result) -> tuple[Sequence[Any], Any]:
@@ -207,7 +219,7 @@ def _read_images(given: argparse.Namespace, result: Result) -> tuple[Sequence[An
             f"{given.data} is of image files, and {given.folder} was made on measurements "
             f"({PIXEL_RANGE} {reading.pixel_range}); allowed: {NPZ} or .npy"
         )
-    files, images = read_pictures(given.data, reading)
+    files, images = pictures.read_unlabelled(given.data, reading)
     return files, images / 255 if images.dtype.kind == "f" else images
 
 
@@ -227,21 +239,6 @@ def read_images(path: Path) -> npt.NDArray[Any]:
     return found
 
 
-def read_pictures(path: Path, reading: Reading) -> tuple[tuple[str, ...], Images]:
-    """Return the paths and the images (N, H, W, C) in and below a folder, or of one file.
-
-    Hidden ones are passed over.
-    """
-    root = path.parent if path.is_file() else path
-    below = (p for p in root.rglob("*") if "/." not in f"/{p.relative_to(root).as_posix()}")
-    files, _ = pictures.pictures_among(iter([path]) if path.is_file() else below)
-    if not files:
-        raise DataError(f"{path} has no image; their names end with {', '.join(pictures.SUFFIXES)}")
-    return tuple(str(each.relative_to(root)) for each in files), pictures.read_pictures(
-        files, reading
-    )
-
-
 def add_evaluate_to(evaluate: argparse.ArgumentParser) -> None:
     """Add the options of ``bfl evaluate``."""
     evaluate.add_argument(
@@ -255,7 +252,10 @@ def add_evaluate_to(evaluate: argparse.ArgumentParser) -> None:
         "or a table that the run was not made on, all that have no test part of their own",
     )
     evaluate.add_argument(
-        "--foreign", default="", metavar="WORDS", help="foreign images, as in the key ood-dataset"
+        "--foreign",
+        default="",
+        metavar="WORDS",
+        help="foreign images, as in the key ood-dataset: folder:PATH takes all in and below it",
     )
     evaluate.add_argument(
         "--corruptions", default="none", metavar="WORDS", help="as in the key corruptions"
@@ -290,9 +290,15 @@ def evaluate_run(given: argparse.Namespace) -> None:
     terminal.console().print(metrics_table(found["metrics"], found["samples"]))
     if found["foreign"]:
         rows = [
-            {"images": name, "near": source["near"], "uncertainty": by, **numbers}
-            for name, source in found["foreign"]["sources"].items()
-            for by, numbers in source["uncertainties"].items()
+            {
+                "images": name,
+                "n": each["examples"],
+                "near": each["near"],
+                "uncertainty": by,
+                **by_it,
+            }
+            for name, each in found["foreign"]["sources"].items()
+            for by, by_it in each["uncertainties"].items()
         ]
         print_rows(rows, "Foreign images")
     if found["corruptions"]:

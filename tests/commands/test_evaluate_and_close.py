@@ -78,6 +78,16 @@ def test_a_run_is_judged_as_at_its_end(
     assert main([*words, "--output", str(output)]) == 2
 
 
+def test_a_prediction_says_how_much_foreign_data_its_threshold_lets_pass(
+    closed: bfl.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "few.npy", load_dataset("digits").test_images[:5])
+    words = ["--data", str(tmp_path / "few.npy"), "--output", str(tmp_path / "out.csv")]
+    assert main(["predict", str(closed.folder), *words]) == 0
+    share = 1 - closed.metrics["ood-noised-unfamiliar-share"]
+    assert f"{share:.0%} of noised" in capsys.readouterr().out
+
+
 def test_arrays_are_evaluated_as_the_file_of_them(closed: bfl.Result) -> None:
     digits = load_dataset("digits")
     images, labels = digits.test_images, digits.test_labels

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from bfl.configuration import resolve
 from bfl.data.datasets import load_dataset
 from bfl.data.datasets.foreign import CORRUPTIONS, STRENGTHS, corrupted, foreign_images, is_near
+from bfl.data.datasets.reading import Reading
 from bfl.data.images import resized, with_channels
 from bfl.errors import ConfigurationError
 
@@ -80,5 +82,16 @@ def test_foreign_archives_have_their_own_names(tmp_path: Path) -> None:
     pairs = {"tiny-imagenet": True, "cifar-100": True, "mnist": False}
     assert {word: is_near(word, "cifar10") for word in pairs} == pairs
     # Those of an archive have the run's range, and no others.
-    both = foreign_images(f"digits+npz:{tmp_path / 'a'}.npz", "", load_dataset("digits"), "0:2")
+    given, reading = f"digits+npz:{tmp_path / 'a'}.npz", Reading(pixel_range="0:2")
+    both = foreign_images(given, "", load_dataset("digits"), reading)
     assert [int(each.images.max()) for each in both] == [255, 127]
+
+
+def test_foreign_pictures_need_no_classes_and_are_all_taken(tmp_path: Path) -> None:
+    digits = load_dataset("digits")
+    (tmp_path / "own").mkdir()
+    for number in range(len(digits.test_labels) + 3):
+        folder = tmp_path / "own" if number % 2 else tmp_path
+        Image.fromarray(np.full((6, 9, 3), 200, np.uint8)).save(folder / f"{number}.png")
+    (found,) = foreign_images(f"folder:{tmp_path}", "", digits)
+    assert found.images.shape == (len(digits.test_labels) + 3, *digits.image_shape)

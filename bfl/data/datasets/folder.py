@@ -49,6 +49,19 @@ def read_pictures(paths: Sequence[Path], reading: Reading) -> Images:
     return reading.stack(sound())
 
 
+def read_unlabelled(path: Path, reading: Reading) -> tuple[tuple[str, ...], Images]:
+    """Return the paths and the images (N, H, W, C) in and below a folder, or of one file.
+
+    Hidden ones are passed over.
+    """
+    root = path.parent if path.is_file() else path
+    below = (p for p in root.rglob("*") if "/." not in f"/{p.relative_to(root).as_posix()}")
+    files, _ = pictures_among(iter([path]) if path.is_file() else below)
+    if not files:
+        raise DataError(f"{path} has no image; their names end with {', '.join(SUFFIXES)}")
+    return tuple(str(each.relative_to(root)) for each in files), read_pictures(files, reading)
+
+
 def _open_picture(path: Path) -> Images:
     from PIL import Image, ImageOps
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import PurePath
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ import numpy as np
 from bfl import randomness
 from bfl.data.datasets import absolute_other, cached_dataset, source_and_location
 from bfl.data.datasets.base import Dataset
+from bfl.data.datasets.folder import Folder, read_unlabelled
 from bfl.data.datasets.hub import NAMED
-from bfl.data.datasets.reading import Reading, match_shape
+from bfl.data.datasets.reading import AS_STORED, Reading, match_shape
 from bfl.data.images import Images, as_type
 from bfl.errors import ConfigurationError, unknown_name
 
@@ -154,10 +155,13 @@ class ForeignImages:
 
 
 def foreign_images(
-    given: str, data_dir: str, dataset: Dataset, pixel_range: str = ""
+    given: str, data_dir: str, dataset: Dataset, reading: Reading = AS_STORED
 ) -> Iterator[ForeignImages]:
-    """Yield the images of each source of ``ood-dataset``, at most as many as test images."""
-    height, width, _ = dataset.image_shape
+    """Yield the images of each source of ``ood-dataset``, at most as many as test images.
+
+    Of a folder they are all, in and below it: their classes do not matter.
+    """
+    height, width, channels = dataset.image_shape
     names: list[str] = []
     for word in words(given):
         near = is_near(word, dataset.name)
@@ -173,9 +177,15 @@ def foreign_images(
                 )
             yield ForeignImages(name, near, CHANGES[word](dataset.test_images), True)
             continue
-        measured = source_and_location(word)[0].takes_pixel_range
-        reading = Reading(pixel_range=pixel_range if measured else "")
-        images = cached_dataset(word, data_dir, reading).test_images[: len(dataset.test_images)]
+        source, location = source_and_location(word)
+        if isinstance(source, Folder):
+            size = height if height == width else 0
+            shape = replace(reading, size=size, channels=channels)
+            found = source.find(location, Path(data_dir) if data_dir else None)
+            _, images = read_unlabelled(found, shape)
+        else:
+            own = Reading(pixel_range=reading.pixel_range if source.takes_pixel_range else "")
+            images = cached_dataset(word, data_dir, own).test_images[: len(dataset.test_images)]
         yield ForeignImages(name, near, match_shape(dataset, images, f"ood-dataset '{word}'"))
 
 

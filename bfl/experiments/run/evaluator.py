@@ -83,9 +83,7 @@ class Evaluator:
         self.initial, self.manifest = built.initial, built.manifest
         self.predictor = built.predictor
         keys = configuration.keys
-        self.foreign = tuple(
-            foreign_images(keys.ood_dataset, keys.data_dir, dataset, keys.pixel_range)
-        )
+        self.foreign = tuple(foreign_images(keys.ood_dataset, keys.data_dir, dataset, keys.reading))
 
     def predict(
         self,

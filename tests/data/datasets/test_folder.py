@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bfl.commands.predict import read_pictures
 from bfl.data.datasets import Reading, cached_dataset, load_dataset
+from bfl.data.datasets.folder import read_unlabelled
 from bfl.errors import BflError, ConfigurationError
 
 
@@ -66,7 +66,7 @@ def test_what_is_no_image_is_not_read(tmp_path: Path) -> None:
     assert len(dataset.train_images) + len(dataset.test_images) == 6
     (line,) = dataset.said
     assert "2 files that are no images (ant/notes.txt, bee/scan.dcm)" in line
-    files, images = read_pictures(tmp_path / "ant", Reading())
+    files, images = read_unlabelled(tmp_path / "ant", Reading())
     assert files == ("0.png", "1.png", "2.png")
     assert images[:, 0, 0, 0].tolist() == [10, 11, 12]
 
