@@ -63,9 +63,12 @@ def finish(run: FederationRun, state: ServerState, known: Known | None = None) -
             models=configuration.personalization.models,
         )
         folder.write_json(files.CLIENTS, table)
+        if folder.holds(files.PREDICTIONS):
+            summary.write_owners(folder, run.data.test, len(evaluator.dataset.tested_on))
         numbers |= clients.means_over_clients(table)
         names = configuration.partition.names(evaluator.dataset.train_columns)
-        progress.say(clients.describe_clients(table, names))
+        if table:
+            progress.say(clients.describe_clients(table, names))
     if run.privacy:
         numbers |= run.privacy.epsilons()
     if folder.holds(files.FOREIGN):

@@ -189,28 +189,42 @@ def baseline_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     models = {"the federation": found["federation"], CENTRAL: found.get("central")}
     models |= {f"{name} alone": own for name, own in found.get("local", {}).items()}
-    rows = []
-    for model, own in models.items():
-        shown = {n: three_digits(v) for n, v in (own or {}).items() if n != "examples"}
-        for name, ends in ((next(iter(shown), ""), INTERVAL), (DIFFERENCE, OF_DIFFERENCE)):
-            if own and shown.pop(ends, None):
-                shown[name] += f" ({' to '.join(map(three_digits, own[ends]))})"
-        if DIFFERENCE in shown:
-            shown["federation − model"] = shown.pop(DIFFERENCE)
-        rows += [{"model": model, **shown}] if own else []
-    return rows
+    return [{"model": model, **_shown(own)} for model, own in models.items() if own]
+
+
+def own_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a table of each client's own model on its own test examples, where it has such."""
+    return [
+        {"model": f"{name} alone, its own {own['own']['examples']} test examples"}
+        | _shown(own["own"])
+        for name, own in found.get("local", {}).items()
+        if "own" in own
+    ]
+
+
+def _shown(own: Mapping[str, Any]) -> dict[str, str]:
+    shown = {n: three_digits(v) for n, v in own.items() if n not in ("examples", "own")}
+    for name, ends in ((next(iter(shown), ""), INTERVAL), (DIFFERENCE, OF_DIFFERENCE)):
+        if shown.pop(ends, None):
+            shown[name] += f" ({' to '.join(map(three_digits, own[ends]))})"
+    if DIFFERENCE in shown:
+        shown["federation − model"] = shown.pop(DIFFERENCE)
+    return shown
 
 
 def baseline_verdict(found: Mapping[str, Any]) -> str:
-    """Return a sentence on whether federating was worth it, by the 95 % intervals of the gain."""
-    models = dict(found.get("local", {}))
+    """Return a sentence on whether federating was worth it, by the 95 % intervals of the gain.
+
+    Each client's is of its own test examples, where it has such ones.
+    """
+    models = {name: own.get("own", own) for name, own in found.get("local", {}).items()}
     models |= {CENTRAL: found["central"]} if "central" in found else {}
     said: dict[str, list[str]] = {}
     for name, own in models.items():
         ends, shown = own.get(OF_DIFFERENCE), name
         low, high = ends or (-math.inf, math.inf)
         if low <= 0.0 <= high:
-            verdict = f"{found['federation'].get('examples', 'the')} test examples leave open:"
+            verdict = "the test examples do not decide it for"
             shown += f" (95 %: {' to '.join(map(three_digits, ends))})" if ends else " (not paired)"
         elif (low > 0.0) == (ERROR not in own):
             verdict = "worse:" if name == CENTRAL else "federating was worth it for"

@@ -1,25 +1,32 @@
-"""Monitoring of a run after each round: the collapse of its epistemic uncertainty."""
+"""What to beware of in a run: the collapse of its epistemic uncertainty, and weak results."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bfl.closing.feature_density import DENSITY
+from bfl.closing.closed import UNFAMILIAR_SHARE
+from bfl.closing.feature_density import DENSITY, UNFAMILIAR
+from bfl.evaluation.metrics.scores import wilson_interval
 from bfl.evaluation.prediction.predictions import FloatArray
+from bfl.experiments.results import run_folder
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.results.summary import auroc
+from bfl.experiments.results.summary import OF_FOREIGN, auroc
+from bfl.experiments.results.table import three_digits
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
+from bfl.posteriors.spread import ScaleSpread
 
 VALIDATION = "validation-"  # prefix of the names of metrics on the server's own images
 
 
 LEAST_SHARE, MOST_AT_FLOOR = 1e-2, 0.5
+COLLAPSED = "the epistemic uncertainty has collapsed"
 ERROR_AUROC, CHANCE_DEVIATION = "epistemic-error-auroc", "chance-deviation"
 CLOSING = f"bayesian-head+{DENSITY}"
 CLOSABLE = {
@@ -63,7 +70,7 @@ def collapse(numbers: Mapping[str, Any], samples: int) -> str | None:
     if not found:
         return None
     return (
-        f"the epistemic uncertainty has collapsed: {', and '.join(found)}. The model predicts as "
+        f"{COLLAPSED}: {', and '.join(found)}. The model predicts as "
         "one with point weights would, and no longer tells what it does not know"
     )
 
@@ -91,7 +98,7 @@ class CollapseWatch:
     def look(self, numbers: Mapping[str, Any], samples: int, when: str) -> None:
         """Assess a variational posterior by its numbers; see ``collapse``."""
         found = collapse(numbers, samples)
-        if not found or any("has collapsed" in text for text in self.folder.warnings()):
+        if not found or any(COLLAPSED in text for text in self.folder.warnings()):
             return
         config = self.folder.config()
         remedy = f'the score {DENSITY} does, which closing="{CLOSING}" adds'
@@ -104,3 +111,79 @@ class CollapseWatch:
             remedy = f"the score {DENSITY} of its closing round does"
         self.say(f"warning, {when}: {found}; {remedy}")
         self.folder.append_warning(f"{when}: {found}; {remedy}")
+
+
+SURE = 0.9
+"""From this probability on a prediction is one that nobody would question."""
+
+LATE_ROUNDS = 5
+"""The rounds at the end in which a metric should not jump any more."""
+
+MUCH = 0.05
+"""The difference between the accuracies of two rounds that is a jump."""
+
+ACCURACY, LIKELIHOOD = "accuracy", "negative-log-likelihood"
+
+
+def collapsed_at_the_end(folder: RunFolder) -> bool:
+    """Return whether a run was warned of a collapse that its final predictions still show."""
+    if not any(COLLAPSED in text for text in folder.warnings()):
+        return False
+    if not folder.holds(run_folder.PREDICTED_CLASSES):
+        return True
+    predictions, labels = folder.predictions()
+    of_errors = error_auroc(predictions.epistemic, predictions.predicted != labels)
+    return collapse({**folder.metrics(), **of_errors}, predictions.samples) is not None
+
+
+def weaknesses(folder: RunFolder) -> Iterator[str]:
+    """Yield what a finished run's results show to be weak, and not by chance alone."""
+    config, numbers, errors = folder.config(), folder.metrics(), math.inf
+    if collapsed_at_the_end(folder):
+        yield COLLAPSED
+    learnt = folder.read_json(run_folder.LEARNT, {})
+    if "median" in learnt and not ScaleSpread(*(learnt[n] for n in ScaleSpread._fields)).learnt:
+        yield "the posterior's variances tell no weights apart"
+    if folder.holds(run_folder.PREDICTED_CLASSES):
+        predictions, labels = folder.predictions()
+        errors = float(predictions.log_mean_probability[np.arange(len(labels)), labels].std())
+        errors /= math.sqrt(len(labels))
+        right, confidence = predictions.predicted == labels, predictions.confidence
+        usual = float(np.bincount(labels).max() / len(labels))
+        if right.mean() <= usual:
+            yield "the model is no better than always to say the most frequent class"
+        if confidence.mean() > wilson_interval(right.mean(), len(labels))[1]:
+            points = 100.0 * (confidence.mean() - right.mean())
+            yield f"it is overconfident, by {points:.2g} percentage points"
+        sure = confidence >= SURE
+        if sure.any() and confidence[sure].mean() > _high(right[sure]):
+            wrong = int((~right[sure]).sum())
+            yield f"of {sure.sum()} predictions that are {SURE:.0%} sure or more, {wrong} are wrong"
+        if numbers.get(LIKELIHOOD, 0.0) > math.log(predictions.classes):
+            yield "its NLL is worse than that of equal probabilities for all classes"
+        threshold = float(config.get(UNFAMILIAR, 0.01))
+        if predictions.familiarity is not None:
+            strange = predictions.familiarity < threshold
+            if _high(~strange) < 1.0 - threshold:
+                share = f"{strange.sum()} of {len(labels):,}"
+                yield f"{share} test examples are unlike the training data"
+    rounds = [each for each in folder.rounds() if each.get(LIKELIHOOD) is not None]
+    if rounds:
+        best, last = min(rounds, key=lambda each: float(each[LIKELIHOOD])), rounds[-1]
+        if last[LIKELIHOOD] > best[LIKELIHOOD] + 2.0 * errors:
+            before, after = three_digits(best[LIKELIHOOD]), three_digits(last[LIKELIHOOD])
+            yield f"since round {best['round']}, the test NLL has risen from {before} to {after}"
+    late = [float(each[ACCURACY]) for each in rounds[-LATE_ROUNDS:] if ACCURACY in each]
+    jump = max((abs(after - before) for before, after in pairwise(late)), default=0.0)
+    if len(late) == LATE_ROUNDS and jump > MUCH:
+        yield f"in the last rounds the accuracy jumps by up to {100.0 * jump:.2g} percentage points"
+    passed = []
+    for name in folder.read_json(run_folder.FOREIGN, {"sources": {}})["sources"]:
+        flagged = numbers.get(f"{OF_FOREIGN}{name}-{UNFAMILIAR_SHARE}", 1.0)
+        passed += [f"{name} ({1.0 - flagged:.1%})"] if flagged < 0.5 else []
+    if passed:
+        yield f"most foreign images pass as familiar: {', '.join(passed)}"
+
+
+def _high(chosen: npt.NDArray[np.bool_]) -> float:
+    return float(wilson_interval(chosen.mean(), chosen.size)[1])

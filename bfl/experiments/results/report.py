@@ -10,15 +10,23 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from bfl.closing import feature_density, heads
+import numpy as np
+
+from bfl.closing import heads
 from bfl.evaluation.metrics import higher_is_better, metrics, scores
 from bfl.evaluation.regression import ERROR, SQUARED
 from bfl.evaluation.uncertainty import uncertainties
-from bfl.experiments.results import clients, environment, figures, run_folder
+from bfl.experiments.results import (
+    clients,
+    environment,
+    figures,
+    monitoring,
+    run_folder,
+    summary,
+)
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.results.summary import BEFORE_CLOSING, auroc
 from bfl.experiments.results.table import ABSENT, tabulated, three_digits
-from bfl.federation.client_metrics import TEST_ACCURACY, TEST_EXAMPLES
+from bfl.federation import client_metrics as of_client
 from bfl.texts import counted, few
 
 if TYPE_CHECKING:
@@ -50,11 +58,19 @@ NAMES = {
     RANKED: "CRPS",
 }  # names of metrics on cards
 
+OF_MODELS = {
+    "global-accuracy": "federated model's accuracy",
+    f"global-{ERROR}": "federated model's RMSE",
+    f"last-{of_client.MEME}accuracy": "accuracy after its own training",
+    f"last-{of_client.PERSONAL}accuracy": "personal model's accuracy",
+}
+WEIGHT = "weight in the last pool"
+
 FEW_EXAMPLES = 50
 """A client with fewer training examples is named among what to beware."""
 
-OF_A_PLACE = ("output-dir", "name", "resume", "data-dir", "plugins", "clients")
-"""Keys that say where a run was made, or what its heading says."""
+NOT_SHOWN = ("output-dir", "name", "resume", "data-dir", "plugins", "clients", "table-columns")
+"""Keys that say where a run was made, what its heading says, or what columns hold."""
 
 
 @dataclass
@@ -136,6 +152,12 @@ class _Run:
         self.folder, self.numbers, self.config = folder, folder.metrics(), folder.config()
         self.rounds, self.names = folder.rounds(), folder.client_names()
         self.partition = folder.read_json(run_folder.PARTITION, {})
+        self.lost = clients.describe_left_out(self.rounds, self.names)
+        warned = (text for text in folder.warnings() if text not in self.lost)
+        if not monitoring.collapsed_at_the_end(folder):  # it may have been so for a while
+            warned = (text for text in warned if monitoring.COLLAPSED not in text)
+        self.owners = summary.owners_of(folder)
+        self.warnings = [*self.lost, *warned]
         told = folder.holds(run_folder.PREDICTED_CLASSES)
         self.classes = folder.predictions() if told else None
         self.tested, values = 0, dict[str, Any]()
@@ -182,7 +204,11 @@ def _about(run: _Run) -> Iterator[str]:
     trained = sum(run.partition.get("num_examples", ()))
     found = {"training": trained, "test": run.tested}
     if any(found.values()):
-        yield ", ".join(f"{count:,} {what} examples" for what, count in found.items() if count)
+        whose = (
+            f" of {sites}, which no client has" if (sites := run.config.get("test-sites")) else ""
+        )
+        counts = (f"{count:,} {what} examples" for what, count in found.items() if count)
+        yield f"{', '.join(counts)}{whose}"
     made = run.folder.read_json(run_folder.ENVIRONMENT, {})
     if commit := made.get("git-commit"):
         changed = ", with changes" if made.get("git-changed") else ""
@@ -211,11 +237,14 @@ def _interval(share: float, count: int, form: Any = _percent) -> str:
 def _how_good(run: _Run) -> str:
     numbers = run.numbers
     if run.classes is not None:
-        interval = _interval(numbers[ACCURACY], run.tested)
-        worst = min((c for c in run.shares_of_classes() if c[1]), key=lambda c: c[2] / c[1])
+        interval, classes = _interval(numbers[ACCURACY], run.tested), [*run.shares_of_classes()]
+        usual, count, _ = max(classes, key=lambda c: c[1])
+        worst = min((c for c in classes if c[1]), key=lambda c: c[2] / c[1])
         return (
             f"The model is right for {_percent(numbers[ACCURACY])} of {run.tested:,} test examples "
-            f"({interval}); of its worst class, {worst[0]}, for {worst[2]} of {worst[1]}."
+            f"({interval}); always to say {usual} would be right for "
+            f"{_percent(count / run.tested)}. Of its worst class, {worst[0]}, it is right for "
+            f"{worst[2]} of {worst[1]}."
         )
     if ERROR in numbers:
         known = f" ± {three_digits(run.errors[ERROR])}" if ERROR in run.errors else ""
@@ -232,18 +261,18 @@ def _how_sure(run: _Run) -> str:
     if run.classes is not None:
         predictions, labels = run.classes
         wrong = predictions.predicted != labels
-        confidence = float(predictions.mean_probability.max(axis=1).mean())
+        confidence = float(predictions.confidence.mean())
         gap = confidence - float(1.0 - wrong.mean())
         calibrated = (
-            f"Its mean confidence, {_percent(confidence)}, is {abs(100.0 * gap):.2g} points "
-            f"{'above' if gap > 0 else 'below'} that"
+            f"Its mean confidence, {_percent(confidence)}, is {abs(100.0 * gap):.2g} percentage "
+            f"points {'above' if gap > 0 else 'below'} that accuracy"
         )
         if not wrong.any() or wrong.all():
             return f"{calibrated}."
-        area = auroc(wrong, uncertainties.create("predictive-entropy").measure(predictions))
+        area = summary.auroc(wrong, uncertainties.create("predictive-entropy").measure(predictions))
         return (
-            f"{calibrated}; it is less certain of an error than of a hit in {_percent(area)}"
-            f"{_held_back(run)}."
+            f"{calibrated}. Of a right and a wrong prediction, it is less certain of the wrong one "
+            f"in {_percent(area)} of all pairs (by chance: 50 %){_held_back(run)}."
         )
     if (coverage := run.numbers.get(COVERAGE)) is not None:
         known = f" ({_interval(coverage, run.tested)})" if run.tested else ""
@@ -256,27 +285,21 @@ def _held_back(run: _Run) -> str:
     if heads.BEFORE not in run.numbers:
         return ""
     before, after = (three_digits(run.numbers[name]) for name in (heads.BEFORE, heads.AFTER))
-    return f"; by the closing round, the NLL of held-back examples goes from {before} to {after}"
+    return (
+        f". The closing round takes the log loss (NLL) of training examples that clients have held "
+        f"back from {before} to {after}"
+    )
 
 
 def _what_to_beware(run: _Run) -> str:
-    found = clients.describe_left_out(run.rounds, run.names)
+    found = list(run.lost)
     trained = enumerate(run.partition.get("num_examples", ()))
     scarce = [f"{run.name_of(client)} ({n})" for client, n in trained if n < FEW_EXAMPLES]
     if scarce:
         found.append(f"few training examples: {few(scarce, 3)}")
-    familiarity = run.classes[0].familiarity if run.classes else None
-    if familiarity is not None:
-        foreign = int((familiarity < float(run.config.get(feature_density.UNFAMILIAR, 0.01))).sum())
-        if foreign:
-            what = "test examples are unlike the training data"
-            found.append(f"{foreign} of {run.tested:,} {what}")
-    warnings = [text for text in run.folder.warnings() if text not in found]
-    others = [text for text in warnings if "has collapsed" not in text]
-    if len(others) < len(warnings):
-        found.append("the epistemic uncertainty has collapsed: it tells errors from nothing")
-    if others:
-        found.append(f"{counted(len(others), 'warning')} below")
+    found += monitoring.weaknesses(run.folder)
+    if run.warnings:
+        found.append(f"{counted(len(run.warnings), 'warning')} below")
     if not found:
         return "No client was lost, and nothing was warned of."
     return f"Beware: {'; '.join(found)}."
@@ -291,11 +314,10 @@ def _cards(run: _Run) -> list[dict[str, Any]]:
     def add_share(name: str, count: int, right: int) -> None:
         add(name, right / count, _interval(right / count, count, three_digits))
 
-    foreign = [name for name in numbers if name.startswith("ood-") and name.endswith("-auroc")]
-    for name in (ACCURACY, ERROR, NLL, ECE, RANKED, COVERAGE, *foreign):
+    for name in (ACCURACY, ERROR, NLL, ECE, RANKED, COVERAGE):
         if (value := numbers.get(name)) is None:
             continue
-        before = numbers.get(f"{BEFORE_CLOSING}{name}")
+        before = numbers.get(f"{summary.BEFORE_CLOSING}{name}")
         spread = f"± {three_digits(run.errors[name])}" if name in run.errors else ""
         if name in (ACCURACY, COVERAGE) and run.tested:
             spread = _interval(value, run.tested, three_digits)
@@ -307,32 +329,50 @@ def _cards(run: _Run) -> list[dict[str, Any]]:
         add_share(f"sensitivity: {positive}", n1, right1)
         add_share(f"specificity: {negative}", n0, right0)
         predictions, labels = run.classes
-        area = auroc(labels == 1, predictions.mean_probability[:, 1])
-        # Hanley and McNeil (1982), Eqs. 1 and 2.
-        both = (n1 - 1) * (area / (2 - area) - area**2)
-        both += (n0 - 1) * (2 * area**2 / (1 + area) - area**2)
-        error = scores.Z * math.sqrt(max(0.0, area * (1 - area) + both) / (n1 * n0))
-        ends = (three_digits(min(1.0, max(0.0, area + sign * error))) for sign in (-1, 1))
-        add("AUROC", area, f"95 %: {' to '.join(ends)}", "threshold of the classes: 0.5")
+        area = summary.auroc(labels == 1, predictions.mean_probability[:, 1])
+        add("AUROC", area, _area_interval(area, n1, n0), "threshold of the classes: 0.5")
     elif measured := [c for c in classes if c[1]]:
         name, count, right = min(measured, key=lambda c: c[2] / c[1])
         add_share(f"worst class: {name}", count, right)
+    for name, source in run.folder.read_json(run_folder.FOREIGN, {"sources": {}})[
+        "sources"
+    ].items():
+        found = numbers.get(f"{summary.OF_FOREIGN}{name}-auroc")
+        if found is not None and run.tested:
+            ends = _area_interval(found, int(source["examples"]), run.tested)
+            add(f"AUROC: {name} images", found, ends, "told from test images")
     return cards
+
+
+def _area_interval(area: float, positives: int, negatives: int) -> str:
+    # Hanley and McNeil (1982), Eqs. 1 and 2.
+    both = (positives - 1) * (area / (2 - area) - area**2)
+    both += (negatives - 1) * (2 * area**2 / (1 + area) - area**2)
+    error = scores.Z * math.sqrt(max(0.0, area * (1 - area) + both) / (positives * negatives))
+    ends = (three_digits(min(1.0, max(0.0, area + sign * error))) for sign in (-1, 1))
+    return f"95 %: {' to '.join(ends)}"
 
 
 def _sections(run: _Run, images: MatplotlibFigure | None) -> Iterator[Section]:
     folder = run.folder
-    lost = clients.describe_left_out(run.rounds, run.names)
-    if warned := [*lost, *(text for text in folder.warnings() if text not in lost)]:
-        yield Section("Warnings", items=warned)
+    if run.warnings:
+        yield Section("Warnings", items=run.warnings)
     if compared := folder.read_json(run_folder.BASELINES, {}):
-        rows = clients.baseline_rows(compared)
-        named = [{NAMES.get(name, name): value for name, value in row.items()} for row in rows]
-        caption = (
-            "For the same test examples, before the closing round; in brackets, 95 % intervals"
+        measure = "RMSE" if ERROR in compared["federation"] else "accuracy"
+        closed = ", before the closing round" if heads.BEFORE in run.numbers else ""
+        note = (
+            f"Judged by {measure} alone{closed}; in brackets, 95 % intervals over the test "
+            "examples of this one run, each for itself: another seed is not in them."
         )
-        verdict = clients.baseline_verdict(compared)
-        yield Section("Is federating worth it?", [verdict]).tabulate(caption, named)
+        section = Section("Is federating worth it?", [clients.baseline_verdict(compared), note])
+        for caption, rows in (
+            ("Each client's own model on its own test examples", clients.own_rows(compared)),
+            (f"All models on all {run.tested:,} test examples", clients.baseline_rows(compared)),
+        ):
+            named = [{NAMES.get(name, name): value for name, value in row.items()} for row in rows]
+            if named:
+                section.tabulate(caption, named)
+        yield section
     for title, names in SECTIONS.items():
         section = Section(title)
         if title == "Clients" and images:
@@ -378,33 +418,52 @@ def _clients(run: _Run) -> list[dict[str, Any]]:
         known = trained[client] if client < len(trained) else rounds and rounds[-1]["num-examples"]
         row = rows[client] = {"client": run.name_of(client), "training examples": known or None}
         # A node with test data of its own has measured its model on them while it trained.
-        of_node: Mapping[str, Any] = next((e for e in reversed(rounds) if TEST_ACCURACY in e), {})
-        count = own.get(TEST_EXAMPLES) or of_node.get(TEST_EXAMPLES)
-        row["test examples"] = count
-        shares = {name: value for name, value in own.items() if name.endswith((ACCURACY, ERROR))}
-        if TEST_ACCURACY in of_node:
-            shares["own accuracy"] = of_node[TEST_ACCURACY]
-        for name, value in shares.items():
+        of_node: Mapping[str, Any] = next(
+            (e for e in reversed(rounds) if of_client.TEST_ACCURACY in e), {}
+        )
+        count = own.get(of_client.TEST_EXAMPLES) or of_node.get(of_client.TEST_EXAMPLES)
+        row["test examples"] = count and int(count)
+        for name, called in {
+            **OF_MODELS,
+            of_client.TEST_ACCURACY: OF_MODELS[f"last-{of_client.MEME}accuracy"],
+        }.items():
+            if (value := own.get(name, of_node.get(name))) is None:
+                continue
             shown = three_digits(value)
             if count and name.endswith(ACCURACY):
                 ends = _interval(value, int(count), three_digits).removeprefix("95 %: ")
                 shown = f"{shown} ({ends})"
-            row[name.replace("-", " ")] = shown
+            row[called] = shown
+        row |= _of_classes(run, client)
         reasons = [f"{clients.name_rounds(at)}: {why}" for why, at in lost.get(client, {}).items()]
         row |= {"rounds": len(rounds), "lost": "; ".join(reasons) or None}
         if rounds and (weight := rounds[-1].get("weight")) is not None:
-            row["last weight"] = weight
+            row[WEIGHT] = weight
     known_of = {name for row in rows.values() for name, value in row.items() if value is not None}
-    last = ("rounds", "lost", "last weight")
+    last = ("rounds", "lost", WEIGHT)
     columns = sorted(dict.fromkeys(n for row in rows.values() for n in row), key=last.__contains__)
     return [{n: row.get(n) for n in columns if n in known_of} for row in rows.values()]
+
+
+def _of_classes(run: _Run, client: int) -> dict[str, Any]:
+    """Return what the federated model's accuracy on a client's own test examples hides."""
+    if run.classes is None or run.owners is None or not (own := run.owners == client).any():
+        return {}
+    predictions, labels = run.classes
+    labels, right = labels[own], predictions.predicted[own] == labels[own]
+    counts = np.bincount(labels, minlength=predictions.classes)
+    found: dict[str, Any] = {"always the most frequent class": counts.max() / labels.size}
+    if predictions.classes == 2:
+        for name, label in (("sensitivity", 1), ("specificity", 0)):
+            found[name] = f"{right[labels == label].sum()} of {counts[label]}"
+    return found
 
 
 def _origin(run: _Run) -> Iterator[Section]:
     better = {True: "higher", False: "lower", None: ""}
     rows: list[dict[str, Any]] = []
     for name, value in run.numbers.items():
-        side = better[higher_is_better(name.removeprefix(BEFORE_CLOSING))]
+        side = better[higher_is_better(name.removeprefix(summary.BEFORE_CLOSING))]
         rows.append({"metric": name, "value": value, "better": side})
     yield Section("Metrics").tabulate(f"All {len(rows)} final numbers", rows, folded=True)
     last, given = (run.rounds or [{}])[-1], run.folder.read_json(run_folder.GIVEN, {})
@@ -415,7 +474,7 @@ def _origin(run: _Run) -> Iterator[Section]:
             "posterior SHA-256": last.get("posterior-sha256", ABSENT),
         },
         "Settings other than the defaults": {
-            key: value for key, value in given.items() if key not in OF_A_PLACE
+            key: value for key, value in given.items() if key not in NOT_SHOWN
         },
         "Versions and machine": run.folder.read_json(run_folder.ENVIRONMENT, {}),
     }

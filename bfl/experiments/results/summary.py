@@ -184,6 +184,25 @@ def write_examples(folder: RunFolder, predictions: Predictions, images: Images) 
     folder.add_arrays(files.PREDICTIONS, {POSITIONS: chosen, IMAGES: images[chosen]})
 
 
+def write_owners(
+    folder: RunFolder, parts: Iterable[npt.NDArray[np.int64] | None], examples: int
+) -> None:
+    """Add to a run's predictions of N examples which client each is of (N,), or -1 for none."""
+    owners = np.full(examples, -1)
+    for client, part in enumerate(parts):
+        if part is not None:
+            owners[part] = client
+    folder.add_arrays(files.PREDICTIONS, {OWNERS: owners})
+
+
+def owners_of(folder: RunFolder) -> npt.NDArray[np.int64] | None:
+    """Return which client each of a run's test examples is of (N,); None: of no client any."""
+    if not folder.holds(f"{files.PREDICTIONS}:{OWNERS}"):
+        return None
+    with folder.reading_arrays(files.PREDICTIONS) as held:
+        return np.asarray(held[OWNERS], np.int64)
+
+
 def values_before_closing(folder: RunFolder) -> Numbers | None:
     """Return which test examples a run has right, or its squared errors (N,); None: unknown.
 
@@ -229,6 +248,7 @@ METRICS = ("accuracy", "negative-log-likelihood", "expected-calibration-error")
 """The metrics of corrupted images."""
 
 CORRUPTED = "corrupted-"  # the prefix of numbers of logits of corrupted images that are not finite
+OWNERS = "clients"  # of each test example, in ``predictions.npz``
 UNCLOSED = "before-closing-values"  # of each test example, in ``predictions.npz``
 BEFORE_CLOSING = "before-closing-"  # the prefix of metrics of the posterior without its closing
 OF_FOREIGN = "ood-"  # the prefix of metrics of foreign images

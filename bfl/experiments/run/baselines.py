@@ -24,9 +24,15 @@ from bfl.experiments.results.clients import (
     OF_DIFFERENCE,
     baseline_rows,
     baseline_verdict,
+    own_rows,
 )
 from bfl.experiments.results.run_folder import BASELINES, CONFIG, METRICS, RunFolder
-from bfl.experiments.results.summary import BEFORE_CLOSING, values_before_closing
+from bfl.experiments.results.summary import (
+    BEFORE_CLOSING,
+    Numbers,
+    owners_of,
+    values_before_closing,
+)
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.printing import doing, say
 
@@ -103,7 +109,9 @@ def make_baselines(
     called = folder.client_names() or [f"client {client}" for client in range(clients)]
     plain = {"closing": "none", "figures": "none", "exchange": "direct"}
 
-    def measured(name: str, changes: Mapping[str, Any], count: int) -> dict[str, float]:
+    def measured(
+        name: str, changes: Mapping[str, Any], count: int, client: int | None = None
+    ) -> dict[str, float]:
         baseline = RunFolder(folder.path.with_name(f"{folder.path.name}-{name}"))
         own, ours = {*plain, *changes, "clients", *FREE_TO_CHANGE}, folder.config()
         made = baseline.config(missing={})
@@ -116,7 +124,7 @@ def make_baselines(
             tell(f"baseline {name}")
             named = {"name": baseline.path.name, "resume": same and baseline.holds(CONFIG)}
             make({**plain, **changes, **named, "clients": count}, count)
-        return compared(baseline, folder)
+        return compared(baseline, folder, client)
 
     found: dict[str, Any] = {"federation": compared(folder)}
     if CENTRAL in chosen:
@@ -124,24 +132,27 @@ def make_baselines(
     if LOCAL in chosen:
         found[LOCAL] = {
             called[client]: measured(
-                f"{LOCAL}-{client}", {"sampling": "single", "single-client": client}, clients
+                f"{LOCAL}-{client}",
+                {"sampling": "single", "single-client": client},
+                clients,
+                client,
             )
             for client in range(clients)
         }
     folder.write_json(BASELINES, found)
-    for row in baseline_rows(found):
+    for row in (*baseline_rows(found), *own_rows(found)):
         shown = "  ".join(f"{key} {row[key]}" for key in row if key != "model")
         tell(f"{row['model']}: {shown}")
     tell(baseline_verdict(found))
 
 
-def compared(folder: RunFolder, federation: RunFolder | None = None) -> dict[str, Any]:
-    """Return what the table of baselines shows of a run before its closing.
+def compared(
+    folder: RunFolder, federation: RunFolder | None = None, client: int | None = None
+) -> dict[str, Any]:
+    """Return what the tables of baselines show of a run before its closing.
 
-    These are metrics; the 95 % interval of the first one, over the test examples; and, beside a
-    federation's, how much more it has of that metric. The interval of this difference is paired by
-    test example. Of accuracies it is Agresti and Min's (2005), "Simple improved confidence
-    intervals for comparing matched proportions"; of errors, by the delta method.
+    These are metrics and what ``of_examples`` has. Beside a federation's, ``own`` is the same of
+    the test examples of the ``client`` whose model it is, where the run has such ones.
     """
     numbers = folder.metrics()
     before = {each: numbers.get(f"{BEFORE_CLOSING}{each}", numbers.get(each)) for each in COMPARED}
@@ -149,26 +160,44 @@ def compared(folder: RunFolder, federation: RunFolder | None = None) -> dict[str
     values = values_before_closing(folder)
     if values is None or not values.size:
         return found
-    count, error = values.size, found.get(ERROR)
-    found["examples"] = count
-    if error is None:
-        found[INTERVAL] = [float(end) for end in wilson_interval(values.mean(), count)]
-    else:
-        values = values / (2.0 * error)
-        half = Z * float(values.std()) / math.sqrt(count)
-        found[INTERVAL] = [error - half, error + half]
     theirs = values_before_closing(federation) if federation else None
-    if federation is None or theirs is None or theirs.size != count:
+    if theirs is not None and theirs.size != values.size:
+        theirs = None
+    owners, errors = owners_of(folder), ERROR in found
+    found |= of_examples(values, theirs, errors=errors)
+    if theirs is not None and owners is not None and (own := owners == client).any():
+        found["own"] = of_examples(values[own], theirs[own], errors=errors)
+    return found
+
+
+def of_examples(values: Numbers, theirs: Numbers | None, *, errors: bool) -> dict[str, Any]:
+    """Return a model's share of right examples, or root-mean-squared error, of ``values`` (N,).
+
+    With its 95 % interval over the test examples; and with how much more a federation has of it,
+    by its own values. The interval of this difference is paired by test example. Of accuracies it
+    is Agresti and Min's (2005), "Simple improved confidence intervals for comparing matched
+    proportions"; of errors, by the delta method.
+    """
+    count, mean = values.size, float(values.mean())
+    if errors:
+        mean = math.sqrt(mean)
+        values = values / (2.0 * mean)
+        half = Z * float(values.std()) / math.sqrt(count)
+        ends = [mean - half, mean + half]
+    else:
+        ends = [float(end) for end in wilson_interval(mean, count)]
+    found = {ERROR if errors else "accuracy": mean, "examples": count, INTERVAL: ends}
+    if theirs is None:
         return found
-    if error is None:
+    if errors:
+        ours = math.sqrt(float(theirs.mean()))
+        each, added = theirs / (2.0 * ours) - values, 0
+        difference = centre = ours - mean
+        square = float(each.var())
+    else:
         each, added = theirs - values, 2
         difference = float(each.mean())
         centre = float(each.sum()) / (count + added)
         square = (float(np.square(each).sum()) + 1.0) / (count + added) - centre**2
-    else:
-        ours = math.sqrt(float(theirs.mean()))
-        each, added = theirs / (2.0 * ours) - values, 0
-        difference = centre = ours - error
-        square = float(each.var())
     half = Z * math.sqrt(square / (count + added))
     return found | {DIFFERENCE: difference, OF_DIFFERENCE: [centre - half, centre + half]}

@@ -19,7 +19,9 @@ from bfl.evaluation.prediction import PredictionStatistics
 from bfl.evaluation.regression import Mixtures
 from bfl.experiments.results import RunFolder
 from bfl.experiments.results.figures import FIGURES
+from bfl.experiments.results.monitoring import weaknesses
 from bfl.experiments.results.report import run_report
+from bfl.experiments.results.summary import write_owners
 from bfl.experiments.results.table import three_digits
 from bfl.experiments.studies.claims import study_report
 from bfl.experiments.studies.results import open_study
@@ -206,8 +208,20 @@ def test_two_classes_have_sensitivity_specificity_and_an_auroc(tmp_path):
     predictions = PredictionStatistics.of([np.stack([1 - risk, risk], axis=1)]).result()
     folder.write_predictions(predictions, labels)
     folder.write_metrics({"accuracy": float(np.mean(predictions.predicted == labels))})
+    write_owners(folder, [np.arange(20), None, np.arange(20, 60)], 60)
+    own = {"accuracy": 0.5, "examples": 20, "difference": 0.1, "difference-interval": [0.05, 0.15]}
+    local = {"A": {"accuracy": 0.5, "own": own}}
+    folder.write_json("run.json:baselines", {"federation": {"accuracy": 0.5}, "local": local})
+    folder.write_json("run.json:clients", {str(client): {"test-examples": 2} for client in (0, 2)})
     page = run_report(folder)
     plain = re.sub("</?abbr[^>]*>", "", page)
+    right, first = predictions.predicted == labels, labels[:20]
+    usual = max(first.mean(), 1 - first.mean())
+    hits = [f"{right[:20][first == label].sum()} of {(first == label).sum()}" for label in (1, 0)]
+    row = plain[plain.index("<caption>By client") :].split("<tr>")[2]
+    assert re.findall(r"<td[^>]*>([^<]*)", row)[2:5] == [three_digits(usual), *hits]
+    assert "Federating was worth it for A." in page
+    assert "<td>A alone, its own 20 test examples</td>" in page
     cards = dict(re.findall(r'"faint">([^<]+)</span><b>([^<]+)', plain))
     hits = predictions.predicted[labels == 1].mean()
     assert cards["sensitivity: 1"] == three_digits(float(hits))
@@ -215,6 +229,39 @@ def test_two_classes_have_sensitivity_specificity_and_an_auroc(tmp_path):
         float(1 - predictions.predicted[labels == 0].mean())
     )
     assert cards["AUROC"] == three_digits(float(roc_auc_score(labels, risk)))
+
+
+def test_what_is_weak_stands_on_top_and_what_columns_hold_nowhere(tmp_path):
+    given = {"table-columns": "age:54.5:9.25", "rounds": 2}
+    folder = RunFolder.create(tmp_path, "run", CONFIG, {}, given)
+    labels = np.repeat([1, 0], [60, 40])
+    certain = np.tile([0.02, 0.98], (100, 1))
+    folder.write_predictions(PredictionStatistics.of([certain, certain]).result(), labels)
+    folder.append_warning("round 1: the epistemic uncertainty has collapsed: it is 0")
+    for number, loss in ((1, 0.5), (2, 2.5)):
+        record = {"seconds": 1.0, "accuracy": 0.5, "negative-log-likelihood": loss}
+        folder.append_round({"round": number, **record})
+    spread = {"mean-epistemic": 0.0, "mean-aleatoric": 0.04, "ood-grey-unfamiliar-share": 0.25}
+    folder.write_json("run.json:foreign", {"sources": {"grey": {"examples": 9}}})
+    numbers = {"accuracy": 0.6, "negative-log-likelihood": 1.6}
+    folder.write_metrics({**numbers, **spread})
+    found = list(weaknesses(folder))
+    for number, part in enumerate(
+        (
+            *("has collapsed", "no better than always", "by 38 percentage points"),
+            *("of 100 predictions that are 90% sure or more, 40 are wrong", "equal probabilities"),
+            *("since round 1, the test NLL has risen from 0.500 to 2.50", "grey (75.0%)"),
+        )
+    ):
+        assert part in found[number]
+    assert len(found) == 7
+    even = np.stack([1 - 0.6 * np.ones(100), 0.6 * np.ones(100)], axis=1)
+    folder.write_predictions(PredictionStatistics.of([even, even]).result(), labels)
+    folder.write_json("run.json", {"given": given, "environment": {}})
+    folder.write_rounds([])
+    folder.write_metrics({"accuracy": 0.6})
+    assert list(weaknesses(folder)) == [found[1]]
+    assert "54.5" not in run_report(folder)
 
 
 def test_a_run_that_is_not_over_has_no_report(tmp_path):

@@ -73,16 +73,18 @@ def test_the_verdict_on_federating_follows_the_intervals() -> None:
         "local": {"Bergen": own(0.1, 0.2), "Oslo": own(-0.2, -0.1), "Genf": own(-0.1, 0.2)},
     }
     found["local"]["Chur"] = {"accuracy": 0.5}
+    found["local"]["Bergen"] = {**own(-0.2, -0.1), "own": {**own(0.1, 0.2), "examples": 40}}
     assert baseline_verdict(found) == (
-        "Federating was worth it for Bergen; alone is better for Oslo; 400 test examples leave "
-        "open: Genf (95 %: -0.100 to 0.200), Chur (not paired); better: all data in one place."
+        "Federating was worth it for Bergen; alone is better for Oslo; the test examples do not "
+        "decide it for Genf (95 %: -0.100 to 0.200), Chur (not paired); better: all data in one "
+        "place."
     )
     assert [row["model"] for row in baseline_rows(found)][1:3] == [
         "all data in one place",
         "Bergen alone",
     ]
     assert baseline_rows(found)[0]["accuracy"] == "0.600 (0.550 to 0.650)"
-    assert baseline_rows(found)[2]["federation − model"] == "0.150 (0.100 to 0.200)"
+    assert baseline_rows(found)[2]["federation − model"] == "-0.150 (-0.200 to -0.100)"
     # A greater error is worse.
     error = {"root-mean-squared-error": 2.0}
     of_numbers = {"federation": error, "local": {"A": {**own(-0.2, -0.1), **error}}}

@@ -160,10 +160,10 @@ def retention_curves(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
 def _draw_retention(axes: Axes, fraction: Any, curves: Mapping[str, Any]) -> float:
     base = 0.0
     for index, (by, curve) in enumerate(curves.items()):
-        label = f"{by.replace('-', ' ')} (area {curve['area']:.4f})"
+        label = f"{by.replace('-', ' ')} (area {curve['area']:.3g})"
         axes.plot(fraction, curve["value"], **style.look_of(index), label=label)
         base = float(curve["value"][-1])
-    axes.axhline(base, color=FAINT, linewidth=1.0, label=f"at random (area {base:.4f})", zorder=1)
+    axes.axhline(base, color=FAINT, linewidth=1.0, label=f"at random (area {base:.3g})", zorder=1)
     axes.set(xlim=(0.0, 1.0), xlabel="data retained (%)")
     style.percent_axis(axes.xaxis)
     return base

@@ -144,7 +144,7 @@ PANELS = {
 
 
 def client_curves(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
-    """Likelihood, divergence, weight and seconds of each client in each of its rounds.
+    """Numbers that each client has measured in each of its rounds.
 
     The negative log-likelihood is per training example, and the divergence from the prior is not;
     both are of the client's last epoch. Clients with test data also have their accuracy, or error,

@@ -30,6 +30,7 @@ DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 INK, FAINT, GRID = "#333333", "#8A8A8A", "#E6E6E6"
 PAPER = "#FFFFFE"  # the page's colour, the background of legends that cover lines
 CHARACTERS_AN_INCH = 12  # the number of a title's characters in an inch
+LEAST_REM_AN_INCH = 5.0  # on a narrow page, which scrolls wider figures
 REM_AN_INCH = 7.0  # on a page, where figures' letters of 9 points are as its own small ones
 NAMED = 40  # the most classes, or clients, with names at an axis
 
@@ -118,7 +119,8 @@ def svg(figure: MatplotlibFigure, name: str) -> str:
     # By default SVG fills outlines without a colour, such as letters, with black.
     head = (
         f'<svg role="img" aria-label="{name}" fill="var(--ink)" style="width: '
-        f'{REM_AN_INCH * width:.1f}rem" viewBox="0 0 {72 * width:.1f} {72 * height:.1f}">'
+        f'{REM_AN_INCH * width:.1f}rem; min-width: {LEAST_REM_AN_INCH * width:.1f}rem" '
+        f'viewBox="0 0 {72 * width:.1f} {72 * height:.1f}">'
     )
     return head + text[text.index(">", text.index("<svg")) + 1 :]
 
