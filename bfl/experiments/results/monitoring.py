@@ -1,4 +1,4 @@
-"""What to beware of in a run: the collapse of its epistemic uncertainty, and weak results."""
+"""Monitoring of a run: the collapse of its epistemic uncertainty, and weak final results."""
 
 from __future__ import annotations
 
