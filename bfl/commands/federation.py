@@ -12,7 +12,6 @@ from bfl.commands import check
 from bfl.commands.terminal import add_run_config_to, path_argument
 from bfl.configuration import resolve
 from bfl.configuration.sources import read_run_config
-from bfl.data.datasets import cached_dataset
 from bfl.deployment import private_files, setup
 from bfl.deployment.client_list import ClientList
 from bfl.deployment.private_files import FederationFolder
@@ -101,7 +100,7 @@ def add_to(federation: argparse.ArgumentParser) -> None:
     )
     text = "check the folder of the server or of a client"
     checked = command("check", check_folder, text, "the folder")
-    add_run_config_to(checked, "the run's, whose keys say how a client's own data are read")
+    add_run_config_to(checked, "the run's: all that it would refuse of the data here is said")
     text = "the server's door alone; `server` starts it"
     command("proxy", serve_proxy, text, "the server's folder")
 
@@ -169,21 +168,23 @@ def check_folder(given: argparse.Namespace) -> None:
     if (given.folder / private_files.IDENTITY).is_file():
         identity, node = client.check_client(given.folder, datetime.now(UTC))
         if node.dataset:
-            reading = check.reading_of(given.run_config)[1]
-            print(check.report(node.dataset, node.data_dir or "", reading))
-            dataset = cached_dataset(node.dataset, node.data_dir or "", reading)
+            found = check.check_own_data(node.dataset, node.data_dir or "", given.run_config)
             # Nodes agree on the classes of tables before the first round.
-            if dataset.numbered_here and not dataset.encoding:
+            if found and found.numbered_here and not found.encoding:
                 raise ConfigurationError(
-                    f"client {identity.name}: {dataset.numbered_here}, which another client may "
+                    f"client {identity.name}: {found.numbered_here}, which another client may "
                     "number otherwise; allowed: a file classes.txt in a folder, or an array "
                     "class_names in an archive, with all classes of the run in its order"
                 )
-        print(f"client {identity.name}: nothing is missing")
+            if not given.run_config:
+                print("with the run's --run-config, all that it would refuse of them is said")
+        print(f"client {identity.name}: its folder is complete")
     else:
         _, listed = server.check_server(given.folder, datetime.now(UTC))
         names = ", ".join(each.name for each in listed.clients)
-        print(f"server: nothing is missing; it lets in {names or 'nobody'}")
+        print(f"server: its folder is complete; it lets in {names or 'nobody'}")
+        if given.run_config:
+            check.check_run(read_run_config(given.run_config), listed.num_partitions)
 
 
 def serve(given: argparse.Namespace) -> None:
@@ -216,6 +217,9 @@ def start_run(given: argparse.Namespace) -> None:
     app, overrides = flower.FlowerApp.own(), read_run_config(given.run_config)
     configuration = resolve(app.run_config(overrides))
     keys = configuration.keys
+    clients = ClientList.read(given.folder / private_files.CLIENTS).num_partitions
+    printing.doing("the data are read")
+    app.load_server().check_before_start(configuration, clients, own_data=True)
     if chosen and configuration.exchange.secure_sums:
         raise ConfigurationError(
             f"--baselines {given.baselines}: a client's own model is no sum over clients, and "

@@ -16,26 +16,23 @@ from bfl.experiments.results import environment as machine
 from bfl.experiments.results import run_folder as files
 from bfl.experiments.results.table import ProgressReport
 from bfl.experiments.run.network import given_posterior
-from bfl.experiments.run.resume import Checkpoint, Checkpoints, check_output, open_run
+from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
 from bfl.experiments.run.simulation import made_up_name
 from bfl.federation.outgoing import is_private
 from bfl.printing import doing, print_anywhere
 from strategies import privacy
-from strategies.application import data, evaluation, tables
+from strategies.application import data, evaluation, preflight, tables
 from strategies.application.final_evaluation import finish
-from strategies.application.pretraining import pretrain, split_off
+from strategies.application.pretraining import pretrain
 from strategies.application.rounds import FederationRun
 from strategies.federation import Federation, discover
-from strategies.start import check_pooling
 
 
 class FederationApp(ServerApp):
     """The ServerApp, which an engine of bfl's may ask before it starts."""
 
-    @staticmethod
-    def check_before_start(configuration: Configuration, clients: int) -> None:
-        """Refuse whatever can be known to be wrong before an engine is started."""
-        check_before_start(configuration, clients)
+    check_before_start = staticmethod(preflight.check_before_start)
+    check_own_data = staticmethod(preflight.check_own_data)
 
 
 app = FederationApp()
@@ -161,29 +158,6 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
                 run.checkpoints.save(checkpoint)
             finish(run, *run.make_rounds(checkpoint, initial))
     return folder
-
-
-def check_before_start(configuration: Configuration, clients: int) -> None:
-    """Refuse whatever can be known to be wrong before an engine is started.
-
-    Raises:
-        ConfigurationError: Naming the key.
-        DataError: The data are not what their format promises.
-    """
-    keys = configuration.keys
-    check_output(configuration)
-    if configuration.inference.gaussian:
-        check_pooling(configuration.pooling)
-    if keys.initial_posterior and not keys.resume:
-        given_posterior(keys.initial_posterior)
-    privacy.check_privacy(configuration)
-    whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
-    data.check_table(configuration, whole)
-    nodes = {number: number for number in range(clients)}
-    divided = data.divide(configuration, whole, Federation(nodes, dict.fromkeys(nodes, 0)))
-    configuration.exchange.check_asked(len(configuration.sampling.sample(keys.seed, 1, clients)))
-    if keys.pretrain_examples:
-        split_off(divided.dataset, keys.pretrain_examples, keys.pretrain_validation, divided.used)
 
 
 def check_attackers(configuration: Configuration, federation: Federation) -> None:

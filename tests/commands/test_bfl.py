@@ -162,13 +162,19 @@ def test_what_a_configuration_resolves_to_is_shown_as_a_file(
 def test_all_that_a_run_would_refuse_of_its_data_is_said_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = [f"{'' if n == 3 else n},{'inf' if n == 5 else 1.0},x,{n % 2}\n" for n in range(40)]
+    rows = [
+        f"{'' if n == 3 else n},{'inf' if n == 5 else 1.0},{n // 20},{n % 2}\n" for n in range(40)
+    ]
     path = tmp_path / "rows.csv"
-    path.write_text("age,dose,when,outcome\n" + "".join(rows), encoding="utf-8")
+    path.write_text("age,dose,site,outcome\n" + "".join(rows), encoding="utf-8")
     check = ["check", f"table:{path}", "--run-config"]
-    assert main([*check, 'target="outcome"']) == 2
+    assert main([*check, 'target="outcome" partition="column:sites"']) == 2
     refused = capsys.readouterr().err
-    assert all(f"'{name}'" in refused for name in ("age", "dose"))
-    assert main([*check, 'target="outcome" columns-left-out="age,dose"']) == 0
-    assert "32 training and 8 test examples" in capsys.readouterr().out
+    assert all(f"'{name}'" in refused for name in ("age", "dose", "sites", "mlp"))
+    sound = 'target="outcome" columns-left-out="dose" missing="mean" model="mlp"'
+    assert main([*check, f'{sound} partition="column:site"']) == 0
+    found = capsys.readouterr().out
+    assert "32 training and 8 test examples" in found
+    assert "of 20 rows (site 0): age 1\n" in found
+    assert 'columns-left-out="dose,site"' in found  # as the run itself warns
     assert main([*check, 'targt="outcome"']) == 2

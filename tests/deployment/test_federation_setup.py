@@ -219,7 +219,10 @@ def test_the_commands_do_what_they_say(tmp_path: Path, capsys: pytest.CaptureFix
     bfl("init", made.path, "--host", "a.example", "--clients", "north,south", "--port", "443")
     assert Identity.read(made.client("south") / "identity.toml").address == "a.example:443"
     assert "it lets in north, south" in bfl("check", made.server)
-    assert "client south: nothing is missing" in bfl("check", made.client("south"))
+    run = ["--run-config", 'dataset="digits" model="convnet"']
+    assert main(["federation", "check", str(made.server), *run]) == 2
+    assert "convnet" in capsys.readouterr().err
+    assert "client south: its folder is complete" in bfl("check", made.client("south"))
     own = made.client("south")
     for name in ("ant", "bee"):  # numbered by the folders' names, which others may lack
         (own / "images" / name).mkdir(parents=True)
@@ -231,7 +234,7 @@ def test_the_commands_do_what_they_say(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["federation", "check", str(own)]) == 2
     assert "classes.txt" in capsys.readouterr().err
     (own / "images" / "classes.txt").write_text("ant\nbee\nwasp\n")
-    assert "client south: nothing is missing" in bfl("check", own)
+    assert "client south: its folder is complete" in bfl("check", own)
     assert "partition 1 is vacant" in bfl("revoke-client", made.path, "south")
     assert "it lets in north\n" in bfl("check", made.server)
     said = bfl("add-client", made.path, "one")

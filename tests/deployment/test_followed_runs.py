@@ -23,6 +23,7 @@ from bfl.deployment import processes, run, setup
 from bfl.deployment.run import follow_run
 from bfl.deployment.settings import ServerSettings
 from bfl.errors import RunError
+from strategies.application.run import FederationApp
 
 UNAVAILABLE = json.dumps({"success": False, "error-message": "Connection is unavailable."})
 COMPLETED = "finished:completed"
@@ -158,6 +159,7 @@ def test_a_run_is_given_as_flower_takes_it(
     how a failed run goes on is said where it has begun."""
     server = setup.init(tmp_path / "made", ServerSettings(hosts=HOSTS), "1", NOW).server
     monkeypatch.setattr(run, "wait_for_server", lambda _: None)
+    monkeypatch.setattr(FederationApp, "check_before_start", lambda *_, **__: [])
     monkeypatch.setattr(processes, "command", lambda name: flwr)
     for name, value in environment(tmp_path).items():
         monkeypatch.setenv(name, value)

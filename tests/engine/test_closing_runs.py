@@ -19,7 +19,7 @@ from bfl.experiments.results.summary import UNCLOSED
 from bfl.federation.state import Snapshots
 from strategies import closing
 from strategies.application.data import divide
-from strategies.application.run import check_before_start
+from strategies.application.preflight import check_before_start
 from strategies.federation import Federation
 
 VALUES: dict[str, Any] = {

@@ -12,7 +12,7 @@ from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoints
 from bfl.learning.distillation import Distiller
-from strategies.application.run import check_before_start
+from strategies.application.preflight import check_before_start
 
 CLIENTS, ROUNDS = 3, 2
 VALUES: dict[str, Any] = {

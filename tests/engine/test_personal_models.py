@@ -28,7 +28,7 @@ from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 from strategies.application.data import divide
-from strategies.application.run import check_before_start
+from strategies.application.preflight import check_before_start
 from strategies.federation import Federation
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -180,10 +180,11 @@ def check(
     backend: str,
     overwrite: bool = False,
     say: Callable[..., None] = say,
-) -> None:
+) -> list[str]:
     """Check a run before the engine starts, and remove one of the same name with ``overwrite``.
 
-    A line announces the run at once, as the first imports take seconds.
+    A line announces the run at once, as the first imports take seconds. Returns what the run warns
+    of before its first round.
     """
     configuration = resolve(app.run_config(overrides))
     if not overwrite:
@@ -194,10 +195,11 @@ def check(
     say(f"run of {clients} clients in {where}: {configuration.title}")
     # A run to be overwritten is checked without its name, which is still taken.
     nameless = resolve(app.run_config({**overrides, "name": ""})) if overwrite else configuration
-    app.load_server().check_before_start(nameless, clients)
+    warnings: list[str] = app.load_server().check_before_start(nameless, clients)
     if overwrite:
         remove_run(configuration)
         check_output(configuration)
+    return warnings
 
 
 def remove_run(configuration: Configuration) -> None:

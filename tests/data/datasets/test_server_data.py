@@ -12,8 +12,8 @@ from bfl.data.datasets.server_data import ServerData
 from bfl.data.datasets.subset import train_positions
 from bfl.errors import ConfigurationError
 from strategies.application.data import divide
+from strategies.application.preflight import check_before_start
 from strategies.application.pretraining import split_off
-from strategies.application.run import check_before_start
 from strategies.federation import Federation
 
 FEDERATION = Federation(nodes={0: 10, 1: 11, 2: 12}, own_examples={0: 0, 1: 0, 2: 0})

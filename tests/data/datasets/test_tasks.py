@@ -17,7 +17,7 @@ from bfl.data.datasets import (
 from bfl.data.images import padded
 from bfl.errors import ConfigurationError
 from strategies.application.data import divide
-from strategies.application.run import check_before_start
+from strategies.application.preflight import check_before_start
 from strategies.federation import Federation
 
 

@@ -1,0 +1,80 @@
+"""Refusals of a run before an engine is started, and what it warns of its data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bfl.configuration import Configuration
+from bfl.data.datasets import Dataset, cached_dataset
+from bfl.errors import ConfigurationError, DataError
+from bfl.experiments.run.network import given_posterior
+from bfl.experiments.run.resume import check_output
+from strategies.application.data import check_models, check_table, divide, warnings_of_data
+from strategies.application.pretraining import split_off
+from strategies.federation import Federation
+from strategies.privacy import check_privacy
+from strategies.start import check_pooling
+
+
+def check_before_start(
+    configuration: Configuration, clients: int, *, own_data: bool = False
+) -> list[str]:
+    """Refuse whatever can be known to be wrong before an engine is started, all of it at once.
+
+    Args:
+        own_data: Whether clients are nodes, which alone know what they have: nothing is divided.
+
+    Returns:
+        What the run warns of its data.
+
+    Raises:
+        ConfigurationError: Naming the key.
+        DataError: The data are not what their format promises.
+    """
+    keys, refused = configuration.keys, list[ConfigurationError | DataError]()
+    warnings: list[str] = []
+
+    @contextmanager
+    def collected() -> Iterator[None]:
+        try:
+            yield
+        except (ConfigurationError, DataError) as error:
+            refused.append(error)
+
+    with collected():
+        if not (own_data and keys.resume):  # nodes tell keys of the run that was begun
+            check_output(configuration)
+    with collected():
+        if configuration.inference.gaussian:
+            check_pooling(configuration.pooling)
+    with collected():
+        if keys.initial_posterior and not keys.resume:
+            given_posterior(keys.initial_posterior)
+    with collected():
+        check_privacy(configuration)
+    with collected():
+        whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
+        with collected():
+            if not own_data:
+                configuration.partition.names(whole.train_columns)
+        check_own_data(configuration, whole, clients)
+        warnings = warnings_of_data(configuration, whole)
+        if not own_data:
+            nodes = {number: number for number in range(clients)}
+            data = divide(configuration, whole, Federation(nodes, dict.fromkeys(nodes, 0)))
+            asked = configuration.sampling.sample(keys.seed, 1, clients)
+            configuration.exchange.check_asked(len(asked))
+            if keys.pretrain_examples:
+                split_off(data.dataset, keys.pretrain_examples, keys.pretrain_validation, data.used)
+    if len(refused) == 1:
+        raise refused[0]
+    if refused:
+        raise ConfigurationError("\n".join(dict.fromkeys(map(str, refused))))
+    return warnings
+
+
+def check_own_data(configuration: Configuration, dataset: Dataset, clients: int) -> None:
+    """Refuse data that the run's network does not take, as those of a node."""
+    check_table(configuration, dataset)
+    check_models(configuration, dataset, clients)
