@@ -29,7 +29,7 @@ POLICIES = {
     MEAN: "each counts as the mean, or the most frequent category, of the training rows",
     INDICATOR: "each is filled, and an input more of its column says where",
 }
-"""What a run makes of cells without a value, by the key ``missing``."""
+"""Fate of cells without a value, by the key ``missing``."""
 
 
 def add_to(check: argparse.ArgumentParser) -> None:
