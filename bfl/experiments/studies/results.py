@@ -323,7 +323,8 @@ def gather(study: OpenedStudy) -> StudyResults:
     done = [name for name in wanted if name in rows]
     labelled = ({**wanted[n].labels, **rows[n], **wanted[n].labels} for n in done)
     frame = pd.DataFrame(labelled, index=done)
-    datasets = [str(wanted[name].values.get("dataset")) for name in done]
+    given = ([wanted[name].values.get(key) for key in ("dataset", "test-sites")] for name in done)
+    datasets = [" without ".join(str(word) for word in words if word) for words in given]
     for kind in ("train-sha256", "test-sha256") if done else ():
         for dataset, digests in frame[kind].groupby(datasets, sort=False):
             if len(known := digests[digests != ""].drop_duplicates()) > 1:

@@ -146,7 +146,16 @@ def test_results_of_other_data_are_refused(tmp_path: Path) -> None:
         made.write_json(DATA, {"test": "aa" if run.name == FIRST else "bb"})
 
     with pytest.raises(ConfigurationError, match=f"test-sha256.*'{FIRST}': 'aa'"):
-        made_study(tmp_path, with_data)
+        made_study(tmp_path / "one", with_data)
+    # Of one data set other sites are other data.
+    sites = '[{ label = "iid", test-sites = "site:a" }, { label = "iid 2" }]'
+    text = f'title = "t"\n[base]\nclients = 2\n[axes]\nsite = {sites}\n'
+
+    def by_sites(folder: StudyFolder, run: Run) -> None:
+        made = finish_run(folder, run, accuracy=0.5)
+        made.write_json("run.json", {"data": {"test": run.labels["site"]}})
+
+    assert len(made_study(tmp_path / "two", by_sites, text).results.frame) == 2
 
 
 @pytest.mark.parametrize("file", ["study.toml", "runs.csv", "curves.csv", "runs/x/rounds.jsonl"])
