@@ -1,7 +1,8 @@
 """Standard output and error: no character and no reader that has gone ends a run.
 
 TensorFlow's banner, which no setting of its own turns off, is kept away; and a command says what it
-is doing whenever it would be silent for three seconds, in a line of a thread's.
+is doing whenever it would be silent for three seconds: on a terminal in one line that changes, and
+elsewhere in a line for each state.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -57,6 +59,7 @@ class _Lasting(io.TextIOWrapper):
     """A text stream that replaces what its encoding lacks, and goes on where nobody reads."""
 
     def write(self, text: str) -> int:
+        _erase_waiting_line()
         self._unless_gone(lambda: super(_Lasting, self).write(text))
         spoke()
         return len(text)
@@ -110,12 +113,18 @@ def print_anywhere() -> None:
 SILENCE = 2.4
 """Seconds without output after which a line says what a command is doing."""
 
-LONG = 60.0
-"""Seconds after which nothing has changed for long: lines are then ten times as rare."""
+REPEATED, LONG = 15.0, 60.0
+"""Seconds after which such a line comes again where it is no terminal's, and after which nothing
+has changed for long: lines are then four times as rare."""
+
+WAITS = " ..."
+"""The end of such a line."""
+
+_ERASE_LINE = "\x1b[2K"
 
 _step = _detail = ""
 _began = _changed = _spoken = time.monotonic()
-_shown = False
+_shown = _waiting_line = False
 
 
 def stamp() -> str:
@@ -171,8 +180,32 @@ def shown(began: float | None = None) -> Iterator[None]:
 
 
 def _speak(over: Event) -> None:
+    global _waiting_line
+    told = ""
     while not over.wait(0.2):
-        now, text = time.monotonic(), described()
-        if text and now - _spoken >= SILENCE * (10 if now - _changed > LONG else 1):
-            print(stamp(), text, file=sys.stdout, flush=True)
-            spoke()
+        now, text, stream = time.monotonic(), described(), sys.stdout
+        silence = now - _spoken
+        if not text:
+            continue
+        if stream.isatty():
+            if silence >= (1.0 if _waiting_line else SILENCE):
+                from rich.text import Text
+
+                line = Text(f"{stamp()} {text}{WAITS}")
+                line.truncate(shutil.get_terminal_size().columns - 1, overflow="ellipsis")
+                print(line.plain, end="\r", file=stream, flush=True)
+                _waiting_line = True
+        elif silence >= SILENCE:
+            again = REPEATED * (4 if now - _changed > LONG else 1)
+            if text != told or silence >= again:
+                print(f"{stamp()} {text}{WAITS}", file=stream, flush=True)
+                spoke()
+                told = text
+    _erase_waiting_line()
+
+
+def _erase_waiting_line() -> None:
+    global _waiting_line
+    if _waiting_line:
+        _waiting_line = False
+        print(end=_ERASE_LINE, flush=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import sys
 import time
 
 from bfl import printing
@@ -17,23 +20,45 @@ def test_silence_is_filled_and_speech_is_not_interrupted(monkeypatch, capsys) ->
             printing.spoke()
             time.sleep(0.1)
         assert capsys.readouterr().out == ""
-        time.sleep(0.7)
+        time.sleep(1.5)
         printing.detail("2 of 3")
         time.sleep(0.7)
-    first, *_, last = capsys.readouterr().out.splitlines()
-    assert first.endswith("s] the network is built")
-    assert last.endswith("s] the network is built: 2 of 3")
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.endswith("s] the network is built ...")
+    assert last.endswith("s] the network is built: 2 of 3 ...")
     time.sleep(0.7)
     assert capsys.readouterr().out == ""
 
 
-def test_what_takes_long_is_told_less_often(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(printing, "SILENCE", 0.3)
-    monkeypatch.setattr(printing, "LONG", 0.0)
-    with printing.shown():
-        printing.doing("waiting")
-        time.sleep(1.0)
-    assert capsys.readouterr().out == ""
+def test_what_has_not_changed_comes_again_and_less_often_after_long(monkeypatch, capsys) -> None:
+    for name in ("SILENCE", "REPEATED"):
+        monkeypatch.setattr(printing, name, 0.3)
+    counts = []
+    for long in (60.0, 0.0):
+        monkeypatch.setattr(printing, "LONG", long)
+        with printing.shown():
+            printing.doing("waiting")
+            time.sleep(1.5)
+        counts.append(capsys.readouterr().out.count("waiting"))
+    assert counts[0] >= 3 > counts[1]
+
+
+def test_a_terminal_has_one_line_that_the_next_print_takes_away(monkeypatch) -> None:
+    monkeypatch.setattr(printing, "SILENCE", 0.0)
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w", encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        printing.print_anywhere()
+        with printing.shown():
+            printing.doing("waiting")
+            time.sleep(1.7)
+            print("over", flush=True)
+        shown = ""
+        while "\n" not in shown:
+            shown += os.read(ours, 10_000).decode()
+    assert shown.count("waiting ...\r") >= 2
+    assert shown.count("\n") == 1
+    assert "\x1b[2Kover" in shown
 
 
 def test_a_small_run_starts_no_ray_and_another_app_always_does() -> None:

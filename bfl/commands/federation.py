@@ -237,19 +237,23 @@ def start_run(given: argparse.Namespace) -> None:
     try:
         with printing.shown(), flower.bundled(app.folder) as code:
 
+            def tell(text: str) -> None:
+                printing.say(f"{printing.stamp()} {text}")
+
             def make(changes: flower.Values) -> None:
                 values = app.for_flwr_run({**overrides, **paths, **changes})
                 environment, flwr = processes.flower_environment(home), processes.command("flwr")
-                run.follow_run(flwr, code, server.CONNECTION, environment, values, log)
+                part = f"baseline {changes['name']}" if changes else ""
+                run.follow_run(flwr, code, server.CONNECTION, environment, values, log, part)
 
             run.wait_for_server(settings.superlink_port)
-            printing.say(
+            tell(
                 f"run {folder.name}: its code is sent to the server, which starts a process for it"
             )
             make({})
             if chosen:
                 baselines.make_baselines(
-                    RunFolder(folder), chosen, lambda changes, _: make(changes), printing.say
+                    RunFolder(folder), chosen, lambda changes, _: make(changes), tell
                 )
     except (RunError, KeyboardInterrupt) as error:
         # Not where it was refused before it began.

@@ -17,7 +17,7 @@ from typing import Any
 import tomli_w
 
 from bfl.errors import RunError
-from bfl.printing import doing, say, spoke, stamp
+from bfl.printing import WAITS, doing, say, spoke, stamp
 
 STARTED = re.compile(r"Successfully started run (\d+)")
 COMPLETED = "finished:completed"
@@ -30,7 +30,7 @@ CHATTER = re.compile(
 )
 """Lines of Flower's own."""
 
-CLOCK = re.compile(r"^\[ *[\d.]+ s\]")
+CLOCK = re.compile(r"^\[ *[\d.]+ s\] ")
 """The seconds of the app's own process, in its lines."""
 
 FAILED = "ServerApp raised an exception"
@@ -65,6 +65,7 @@ def follow_run(
     environment: Mapping[str, str],
     values: Mapping[str, Any],
     log: Path,
+    part: str = "",
 ) -> None:
     """Start a run, print its own lines, and return when it is completed.
 
@@ -76,11 +77,13 @@ def follow_run(
         connection: The SuperLink's name in the Flower home of the environment.
         values: The run configuration, of keys that the app declares.
         log: The file that gets Flower's lines as well, written anew.
+        part: What the run is a part of: its lines are then only what is being done for that.
 
     Raises:
         RunError: The run has not been started or completed, or nobody answers any more.
     """
-    doing("the run's code is sent to the server")
+    prefix = f"{part}: " if part else ""
+    doing(f"{prefix}the run's code is sent to the server")
     found = ""
     started, over = Event(), Event()
     # Elsewhere than in a checkout, whose packages would be imported in place of the bundle's.
@@ -112,16 +115,21 @@ def follow_run(
                 if match and not found:  # before anybody can interrupt this
                     found = match[1]
                     started.set()
-                    doing("the server starts a process for the run")
+                    doing(f"{prefix}the server starts a process for the run")
                 if failed or LAST in line:
-                    doing("the server ends the run")
+                    doing(f"{prefix}the server ends the run")
                 if failed or not found or CHATTER.match(line):
                     continue
-                if LAST not in line:  # its own lines say what it is doing
-                    doing("")
                 # By this command's clock, and with paths from where it was given.
-                told = CLOCK.sub(stamp(), line).replace(f"{Path.cwd()}/", "")
-                print(told, end="", flush=True)
+                clock, text = CLOCK.match(line), CLOCK.sub("", line).rstrip("\n")
+                if part or (clock and text.endswith(WAITS)):
+                    if LAST not in line:
+                        doing(f"{prefix}{text.removesuffix(WAITS)}")
+                    continue
+                if LAST not in line:
+                    doing("")  # until it says what comes next
+                told = f"{stamp()} {text}" if clock else text
+                print(told.replace(f"{Path.cwd()}/", ""), flush=True)
                 spoke()
             over.set()
 

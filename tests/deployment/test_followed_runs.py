@@ -46,6 +46,7 @@ if [ "$1" = run ]; then
     cp "$2" given.toml
     [ -z "$FAKE_LATE" ] || { echo "Loading"; sleep "$FAKE_LATE"; }
     [ -z "$FAKE_RUN" ] || echo "Successfully started run $FAKE_RUN"
+    [ -z "$FAKE_RUN" ] || echo "[   0.1 s] round 1/2: 0 of 2 clients have replied ..."
     [ -z "$FAKE_RUN" ] || echo "[   0.2 s] results are in $FAKE_FOLDER/runs/first"
     [ -z "$FAKE_HANGS" ] || sleep 60
     exit "$FAKE_STREAM_STATUS"
@@ -131,7 +132,8 @@ def test_a_run_ends_as_the_superlink_says(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Its lines have this command's clock, and paths that hold where it was given."""
+    """Its lines have this command's clock, and paths that hold where it was given; what it waits
+    for is said by this command, whenever that would be silent."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(printing, "_began", time.monotonic() - 1000.0)
     monkeypatch.setattr(run, "LOOK_INTERVAL", 0.01)
@@ -150,6 +152,16 @@ def test_a_run_ends_as_the_superlink_says(
     assert bool(first) == (asked != 0)
     if times:
         assert questions.read_text().splitlines()[0] == "ls c --run-id 42 --format json"
+
+
+def test_a_part_of_a_run_has_no_lines_of_its_own(
+    flwr: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "answers").write_text(f"{status(COMPLETED)}\n", encoding="utf-8")
+    log = tmp_path / "run.log"
+    follow_run(flwr, Path(), "c", environment(tmp_path), {"rounds": 1}, log, "baseline")
+    assert capsys.readouterr().out == ""
+    assert printing.described() == "baseline: results are in " + str(tmp_path / "runs/first")
 
 
 def test_a_run_is_given_as_flower_takes_it(
