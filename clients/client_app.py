@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +24,13 @@ from clients import description
 from clients.closing import closing_sums
 from clients.examples import PreparedClient, prepare_client
 from clients.masked import STAGES
-from clients.node import Node, cached_configuration, reason_for_server, refuse_task
+from clients.node import (
+    Node,
+    cached_configuration,
+    reason_for_server,
+    refuse_task,
+    tell_operator,
+)
 from clients.round import train_round
 
 Work = Callable[[Message, Context], Message]
@@ -53,6 +60,7 @@ def reports_errors(work: Work) -> Work:
             reason = reason_for_server(error, simulated)
             if not simulated:
                 traceback.print_exception(error)
+                tell_operator(f"failed: {str(error) or repr(error)}")
         return Message(Error(code=code, reason=reason), reply_to=message)
 
     return guarded
@@ -87,9 +95,18 @@ def _work_in_time(work: ClientWork, message: Message, context: Context) -> Messa
     """Return a prepared client's answer to a task, for which it has ``client-timeout``."""
     config: Any = message.content[CONFIG]
     task = TrainTask.from_config(config)
-    client = cached_client(context, task)
-    with deadline(client.node, client.configuration.keys.client_timeout):
-        return work(message, context, task, client)
+    client, began = cached_client(context, task), time.monotonic()
+    keys = client.configuration.keys
+    with deadline(client.node, keys.client_timeout):
+        reply = work(message, context, task, client)
+    if not client.node.simulated:
+        done = f"round {task.server_round}/{keys.rounds}" if work is train_round else "closing sums"
+        last = ", the last" if work is train_round and task.server_round == keys.rounds else ""
+        seconds = time.monotonic() - began
+        tell_operator(
+            f"run {keys.name}, {done}{last}: {client.examples.size} examples, {seconds:.1f} s"
+        )
+    return reply
 
 
 def cached_client(context: Context, task: TrainTask) -> PreparedClient:
@@ -108,6 +125,9 @@ def cached_client(context: Context, task: TrainTask) -> PreparedClient:
         with deadline(node, configuration.keys.client_timeout):
             client = prepare_client(node, task, configuration)
         clients[task.partition_id] = (key, client)
+        if not node.simulated:
+            model = f"{configuration.words['model']}, {configuration.inference.name}"
+            tell_operator(f"takes part in run {configuration.keys.name}: {model}")
     return client
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,13 @@ from bfl.posteriors import Posterior
 from bfl.texts import few, from_json
 from clients import examples
 from clients.masked import masked_sums, read_task
-from clients.node import Node, cached_configuration, reason_for_server, refuse_task
+from clients.node import (
+    Node,
+    cached_configuration,
+    reason_for_server,
+    refuse_task,
+    tell_operator,
+)
 
 
 def describe(message: Message, context: Context) -> Message:
@@ -82,7 +87,7 @@ def _find_data_problem(query: Mapping[str, Any], node: Node) -> str:
                 *node.place_of(dataset, str(query.get(wire.DATA_DIR, ""))), reading
             )
     except errors.BflError as error:
-        print(f"refused, {node.dataset or dataset}: {error}", file=sys.stderr)
+        tell_operator(f"a run is refused, by {node.dataset or dataset}: {error}")
         if error.public:
             return str(error)
         which = "its own data" if node.dataset else f"the run's data set '{dataset}'"
@@ -90,7 +95,7 @@ def _find_data_problem(query: Mapping[str, Any], node: Node) -> str:
         problem = "cannot be used" if path and Path(path).exists() else "are not there"
         return f"{which} {problem}; its own log says what is wrong with them"
     for line in data.said:
-        print(line, file=sys.stderr)
+        tell_operator(line)
     return ""
 
 
@@ -108,7 +113,7 @@ def _find_label_problem(query: Mapping[str, Any], node: Node) -> str:
     except errors.DataError as error:
         if node.simulated:
             return str(error)
-        print(f"refused: {error}", file=sys.stderr)
+        tell_operator(f"a run is refused: {error}")
         return (
             f"some training labels of its own data are none of the run's {classes} classes, 0 to "
             f"{int(classes) - 1}; its own log says which data"
@@ -116,7 +121,10 @@ def _find_label_problem(query: Mapping[str, Any], node: Node) -> str:
     names = tuple(query.get(wire.CLASS_NAMES, ()))
     unnamed = any(all(map(str.isdecimal, each)) for each in (names, data.class_names))
     if not unnamed and names != data.class_names:  # else classes are numbers on either side
-        print(f"classes of {node.dataset}: {', '.join(data.class_names)}", file=sys.stderr)
+        tell_operator(
+            f"a run is refused: its classes are {', '.join(names)}, and those of {node.dataset} "
+            f"{', '.join(data.class_names)}; allowed: the same in the same order (classes.txt)"
+        )
         return (
             f"the classes of its own data are not the run's, {few(names)}, in this order; its own "
             "log has them"

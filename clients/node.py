@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import traceback
 from collections.abc import Mapping
 from functools import lru_cache
@@ -131,6 +133,11 @@ def reason_for_server(error: Exception, simulated: bool) -> str:
         if isinstance(error, errors.LostStateError)
         else f"{type(error).__name__}: {error}"
     )
+
+
+def tell_operator(text: str) -> None:
+    """Print a line for whoever runs this node, with its client's name."""
+    print(f"{os.environ.get('BFL_CLIENT', 'this node')}: {text}", file=sys.stderr, flush=True)
 
 
 def refuse_task(task: wire.TrainTask, node: Node, configuration: Configuration) -> None:

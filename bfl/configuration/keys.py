@@ -63,7 +63,7 @@ class Keys(pydantic.BaseModel):
     """user-defined parts: files (my_parts.py) and names of modules, with commas"""
     output_dir: str = server_field("runs", min_length=1)
     """folder that gets the run's folder"""
-    name: str = server_field("")
+    name: str = ""
     """name of the run's folder; empty: made from time and choices"""
 
     data_dir: str = ""

@@ -68,7 +68,7 @@ def test_nothing_of_the_server_alone_is_sent(name: str) -> None:
             for part in server.picked(kind):
                 assert not sent & (set(part.setting_keys()) - theirs)
     assert not sent & SERVER_ONLY_KEYS
-    assert {"output-dir", "name", "server-data", "refinement"}.isdisjoint(sent)
+    assert {"output-dir", "server-data", "refinement"}.isdisjoint(sent)
 
 
 def test_kinds_with_a_half_on_clients_are_never_the_servers_alone() -> None:

@@ -75,7 +75,12 @@ def test_a_node_looks_soon_after_work_and_less_often_then() -> None:
     ],
 )
 def test_a_client_that_is_started_again_asks_to_be_let_in_for_a_while(
-    status: int, body: bytes, refusals: int, slept: int, monkeypatch: pytest.MonkeyPatch
+    status: int,
+    body: bytes,
+    refusals: int,
+    slept: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     clock, calls = Clock(), []
     monkeypatch.setattr(flower_process, "time", clock)
@@ -94,6 +99,7 @@ def test_a_client_that_is_started_again_asks_to_be_let_in_for_a_while(
     with outcome:
         assert flower_process.wait_to_be_let_in(activate)("request") == "node"
     assert sum(clock.slept) == slept
+    assert ("has let it in" in capsys.readouterr().err) == (refusals < 10)
 
 
 def test_flowers_loop_waits_so_long_for_both() -> None:

@@ -171,9 +171,13 @@ def test_a_node_whose_labels_are_none_of_the_runs_is_refused_at_once(
 
 @pytest.mark.parametrize("names", [("b", "a"), ("a", "c")])
 def test_a_node_whose_classes_have_another_order_is_refused(
-    names: tuple[str, ...], tmp_path: Path
+    names: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """It would teach the network to take one class for the other."""
+    """It would teach the network to take one class for the other; its operator hears of both."""
+    monkeypatch.setenv("BFL_CLIENT", "client north")
     images, labels, words = np.zeros((40, 8, 8), np.uint8), np.arange(40) % 2, []
     for number, given in enumerate((("a", "b"), ("a", "b"), names)):
         path = tmp_path / f"{number}.npz"
@@ -188,6 +192,10 @@ def test_a_node_whose_classes_have_another_order_is_refused(
     with pytest.raises(ConfigurationError, match="not the run's, a, b, in this order") as caught:
         run_federation(grid, resolve({**values, "dataset": words[0]}))
     assert str(caught.value).startswith(f"node {FIRST_ID + 1} (partition 1): ")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("client north: ")
+    assert "a, b" in line
+    assert ", ".join(names) in line
 
 
 def test_a_run_is_not_gone_on_with_by_another_partition_or_other_images(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import io
+import logging
 import os
 import shutil
 import sys
@@ -154,16 +155,19 @@ def wait_to_be_let_in(activate: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(*arguments: Any) -> Any:
         deadline, printed = time.monotonic() + ACTIVATION_PATIENCE, False
+        name = os.environ.get("BFL_CLIENT", "this node")
         while True:
             try:
-                return activate(*arguments)
+                answer = activate(*arguments)
+                if printed:
+                    print(f"{name}: the server has let it in", file=sys.stderr, flush=True)
+                return answer
             except httpx.HTTPStatusError as error:
                 refused = error.response.status_code == 412
                 listed = "list of clients" not in error.response.text
                 if not (refused and listed and time.monotonic() < deadline):
                     raise
             if not printed:
-                name = os.environ.get("BFL_CLIENT", "this node")
                 text = (
                     f"{name}: the server does not let it in yet, as after a start less than a "
                     f"minute after its last end; it asks again for {ACTIVATION_PATIENCE:g} s"
@@ -193,6 +197,7 @@ def play_tasks(address: str, authority: str, *approved: str) -> None:
     os.dup2(2, 1)
     runtime: Any = importlib.import_module("flwr.supernode.runtime.run_clientapp")
     runtime.flwr_exit = end_task
+    logging.getLogger("flwr").setLevel(logging.WARNING)  # its lines have colours, also in a file
     runtime.Error = without_message
     quick_pulls()
     installed = get_flwr_home() / APP_DIR
