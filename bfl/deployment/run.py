@@ -6,6 +6,7 @@ import json
 import re
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -127,7 +128,8 @@ def follow_run(
                         doing(f"{prefix}{text.removesuffix(WAITS)}")
                     continue
                 if LAST not in line:
-                    doing("")  # until it says what comes next
+                    # Until it says what comes next, which nobody waits for in a log.
+                    doing("the run goes on" if sys.stdout.isatty() else "")
                 told = f"{stamp()} {text}" if clock else text
                 print(told.replace(f"{Path.cwd()}/", ""), flush=True)
                 spoke()
