@@ -66,6 +66,9 @@ OF_MODELS = {
 }
 WEIGHT = "weight in the last pool"
 
+WIDE = 6.0
+"""A figure of more inches has its caption beside it where the page has room."""
+
 FEW_EXAMPLES = 50
 """A client with fewer training examples is named among what to beware."""
 
@@ -85,8 +88,9 @@ class Section:
 
     def draw(self, name: str, figure: MatplotlibFigure, caption: str) -> None:
         """Add a figure."""
+        wide = "wide" if figure.get_figwidth() > WIDE else "plain"
         drawn = {"name": name, "svg": figures.style.svg(figure, name), "caption": caption}
-        self.figures.append(drawn)
+        self.figures.append({**drawn, "shape": wide})
 
     def tabulate(
         self, caption: str, rows: Sequence[Mapping[str, Any]], *, folded: bool = False
@@ -204,11 +208,12 @@ def _about(run: _Run) -> Iterator[str]:
     trained = sum(run.partition.get("num_examples", ()))
     found = {"training": trained, "test": run.tested}
     if any(found.values()):
-        whose = (
-            f" of {sites}, which no client has" if (sites := run.config.get("test-sites")) else ""
-        )
-        counts = (f"{count:,} {what} examples" for what, count in found.items() if count)
-        yield f"{', '.join(counts)}{whose}"
+        counts = [f"{count:,} {what} examples" for what, count in found.items() if count]
+        if sites := run.config.get("test-sites"):
+            counts[-1] += f" of {sites}, which no client has"
+        if heads.BEFORE in run.numbers:
+            counts[0] += ", of which clients held some back for the closing round"
+        yield "; ".join(counts)
     made = run.folder.read_json(run_folder.ENVIRONMENT, {})
     if commit := made.get("git-commit"):
         changed = ", with changes" if made.get("git-changed") else ""

@@ -18,6 +18,7 @@ from bfl.experiments.results.figures import style
 from bfl.experiments.results.figures.style import COLORS, FAINT, INK
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.summary import BY, IMAGES, POSITIONS, QUANTILES, auroc
+from bfl.experiments.results.table import three_digits
 from bfl.texts import counted
 
 if TYPE_CHECKING:
@@ -160,10 +161,12 @@ def retention_curves(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
 def _draw_retention(axes: Axes, fraction: Any, curves: Mapping[str, Any]) -> float:
     base = 0.0
     for index, (by, curve) in enumerate(curves.items()):
-        label = f"{by.replace('-', ' ')} (area {curve['area']:.3g})"
+        label = f"{by.replace('-', ' ')} (area {three_digits(curve['area'])})"
         axes.plot(fraction, curve["value"], **style.look_of(index), label=label)
         base = float(curve["value"][-1])
-    axes.axhline(base, color=FAINT, linewidth=1.0, label=f"at random (area {base:.3g})", zorder=1)
+    axes.axhline(
+        base, color=FAINT, linewidth=1.0, label=f"at random (area {three_digits(base)})", zorder=1
+    )
     axes.set(xlim=(0.0, 1.0), xlabel="data retained (%)")
     style.percent_axis(axes.xaxis)
     return base

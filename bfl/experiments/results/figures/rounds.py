@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bfl.evaluation.metrics import metrics
 from bfl.evaluation.regression import ERROR
 from bfl.experiments.results import run_folder
 from bfl.experiments.results.figures import style
 from bfl.experiments.results.figures.style import COLORS, INK
+from bfl.experiments.results.monitoring import VALIDATION
 from bfl.experiments.results.run_folder import WHOLE, RunFolder
 from bfl.federation.client_metrics import (
     MEME,
@@ -40,7 +40,7 @@ def finite_points(rounds: Sequence[Mapping[str, Any]], metric: str) -> list[tupl
 
 
 def learning_curve(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
-    """Metrics on the test data by evaluated round, with the best one.
+    """Metrics on the test data by evaluated round; dashed on the server's own data, if it has some.
 
     Reference:
         Fischer et al. (2024), section 3.3 (the metrics).
@@ -55,12 +55,10 @@ def learning_curve(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
     for axes, (metric, points), color in zip(panels, curves.items(), COLORS, strict=False):
         _draw_line(axes, points, color)
         axes.set_ylabel(metric.replace("-", " "))
-        if points and metric in metrics:
-            pick = np.argmax if metrics.get(metric).higher_is_better else np.argmin
-            best_round, best = points[int(pick([value for _, value in points]))]
-            axes.plot([best_round], [best], "o", color=color, markersize=6.0, mfc="white")
-            last = f"last {points[-1][1]:.4f}"
-            axes.set_title(f"{last}, best {best:.4f} (round {best_round})", loc="right")
+        if points:
+            axes.set_title(f"last {points[-1][1]:.3g}", loc="right")
+        if held := finite_points(rounds, f"{VALIDATION}{metric}"):
+            axes.plot(*np.transpose(held), color=INK, linestyle="--")
     if first == ACCURACY:
         style.percent_axis(panels[0].yaxis)
         panels[0].set_ylabel("accuracy (%)")
