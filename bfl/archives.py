@@ -13,10 +13,10 @@ from typing import IO, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 from numpy.lib.npyio import NpzFile
 
 from bfl import files
-from bfl.cpus import memory_bytes
 from bfl.errors import DataError
 from bfl.texts import printable
 
@@ -60,7 +60,7 @@ class ArrayFile(Mapping[str, Array]):
             self._arrays: Mapping[str, Any] = found if archive else {ALONE: found}
             # A member is read up to the size that the zip's own list has of it.
             nbytes = sum(member.file_size for member in found.zip.infolist()) if archive else 0
-            if nbytes > memory_bytes():
+            if nbytes > psutil.virtual_memory().total:
                 raise ValueError(f"its arrays take {nbytes:,} bytes, more than this machine has")
         # By what is damaged, zipfile, zlib and NumPy raise a dozen kinds.
         except Exception as error:

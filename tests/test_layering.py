@@ -18,7 +18,6 @@ CHAPTERS = (
     "bfl.files",
     "bfl.texts",
     "bfl.randomness",
-    "bfl.cpus",
     "bfl.archives",
     "bfl.printing",
     "bfl.keras",

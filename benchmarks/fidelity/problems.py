@@ -301,7 +301,7 @@ def sampled(likelihood: Classifier, draws: int, seed: int) -> Array:
 
     Chains begin at draws of the prior, and choose the length of their trajectories (no U-turn).
     """
-    from bfl.cpus import available_cpus
+    from bfl.experiments.results.environment import available_cpus
     from bfl.keras import configure, tf, tfp
 
     configure(available_cpus())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from bfl.cpus import one_thread
 from bfl.registry import Component, Registry
 
 if TYPE_CHECKING:
@@ -32,6 +32,15 @@ ROUNDED = 1e-4  # how far honest sums are from exact ones: for each example, and
 WHOLE = 1e-2  # how far sums of whole numbers are from whole ones
 HELD_BACK_SHARE = 0.1  # the default of calibration-share where there is a closing
 LEAST_HELD_BACK = 3  # examples of each client, if it has twice as many
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """Return a context in which linear algebra has one thread: no bit depends on how many."""
+    import scipy.linalg  # noqa: F401 - a library that is loaded later would keep its threads
+    from threadpoolctl import threadpool_limits
+
+    limited: AbstractContextManager[object] = threadpool_limits(limits=1)
+    return limited
 
 
 class Closing(Component, ABC):

@@ -11,10 +11,9 @@ import numpy.typing as npt
 
 from bfl.archives import ArrayFile
 from bfl.closing import base, conformal, feature_density, heads
-from bfl.closing.base import HEAD, Array, Known
+from bfl.closing.base import HEAD, Array, Known, one_thread
 from bfl.closing.feature_density import FACTORS, FAMILIARITY, MEANS, MIXES, SHARES, UNFAMILIAR
 from bfl.closing.heads import AFTER, BEFORE, HELD_BACK, NUMBERS, VALUES, VECTORS
-from bfl.cpus import one_thread
 from bfl.evaluation.prediction import Predictions, PredictionStatistics
 from bfl.evaluation.regression import INTERVAL, Mixtures
 from bfl.posteriors import Posterior

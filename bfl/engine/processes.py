@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from bfl.cpus import available_cpus
+from bfl.experiments.results.environment import available_cpus
 
 WITH_PARENT = Path(__file__).with_name("with_parent.py")
 

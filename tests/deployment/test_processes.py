@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from flower_processes import wait_for
 
-from bfl.deployment.processes import LOG, MOST_LOG, MOST_REVIVALS, Processes
+from bfl.deployment.processes import MOST_REVIVALS, Processes
 from bfl.engine.processes import WITH_PARENT, with_parent
 from bfl.errors import RunError
 
@@ -73,14 +73,6 @@ def test_a_process_that_ends_again_and_again_has_ended(tmp_path: Path) -> None:
         with pytest.raises(RunError, match="it has ended"):
             wait_for(lambda: processes.check() is not None, 20)  # type: ignore[func-returns-value]
     assert len(list(marks.iterdir())) == MOST_REVIVALS + 1
-
-
-def test_a_long_log_makes_room_for_another(tmp_path: Path) -> None:
-    log = tmp_path / LOG
-    for size, kept in ((MOST_LOG, False), (MOST_LOG + 1, True)):
-        log.write_bytes(b"x" * size)
-        Processes({}, tmp_path, log)
-        assert (log.with_name("flower.log.1").is_file(), log.is_file()) == (kept, not kept)
 
 
 def test_a_process_that_is_kept_alive_is_started_anew_and_no_other(tmp_path: Path) -> None:

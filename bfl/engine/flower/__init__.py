@@ -31,8 +31,8 @@ __all__ = ["OWN_SERVER", "FlowerApp", "RayEngine", "Values", "run_serially"]
 NO_REPLY, CLIENT_RAISED = 0, 2
 """Flower's ErrorCode.UNKNOWN and ErrorCode.CLIENT_APP_RAISED_EXCEPTION."""
 
-HANDING_OUT = (0.005, 0.025)
-"""Seconds between looks for messages to hand out: after the last ones, and after a long time."""
+HAND_OUT_INTERVAL = 0.01
+"""Seconds between looks for messages to hand out."""
 
 log = logging.getLogger("flwr").log
 """Flower's log."""
@@ -139,14 +139,9 @@ def handed_out_at_once() -> AbstractContextManager[None]:
 
 def hand_out(state: Any, queue: Any, nodes_mapping: Mapping[int, int], f_stop: Any) -> None:
     """Put new messages into the queue of the engine's workers until the run stops."""
-    shortest, longest = HANDING_OUT
-    pause = shortest
-    while not f_stop.is_set():
-        new = new_messages(state)
-        for message in new:
+    while not f_stop.wait(HAND_OUT_INTERVAL):
+        for message in new_messages(state):
             queue.put(message)
-        pause = shortest if new else min(pause * 1.02, longest)
-        f_stop.wait(pause)
 
 
 def new_messages(state: Any) -> list[Any]:

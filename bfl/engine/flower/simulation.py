@@ -128,31 +128,25 @@ class RayEngine:
             reused_pool(self._pool, engine_run),
             grid_of(engine_run),
             handed_out_at_once(),
-            _failures_of_engine(),
         ):
-            _run_simulation(
-                num_supernodes=num_supernodes,
-                exit_event=EventType.PYTHON_API_RUN_SIMULATION_LEAVE,
-                server_app_attr=self.app.server,
-                client_app_attr=self.app.client,
-                server_app_context=new_context(run.run_id, self.app.run_config(overrides)),
-                backend_config=dict(self._config),
-                app_dir=str(self.app.folder),
-                is_app=True,
-                run=run,
-                verbose_logging=self.verbose,
-            )
-
-
-@contextmanager
-def _failures_of_engine() -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError as error:
-        if "Ending simulation" not in str(error):
-            raise
-        reason = ray_cluster.root_cause(error)
-        raise RunError(f"Flower's simulation engine failed: {reason}") from error
+            try:
+                _run_simulation(
+                    num_supernodes=num_supernodes,
+                    exit_event=EventType.PYTHON_API_RUN_SIMULATION_LEAVE,
+                    server_app_attr=self.app.server,
+                    client_app_attr=self.app.client,
+                    server_app_context=new_context(run.run_id, self.app.run_config(overrides)),
+                    backend_config=dict(self._config),
+                    app_dir=str(self.app.folder),
+                    is_app=True,
+                    run=run,
+                    verbose_logging=self.verbose,
+                )
+            except RuntimeError as error:
+                if "Ending simulation" not in str(error):
+                    raise
+                reason = ray_cluster.root_cause(error)
+                raise RunError(f"Flower's simulation engine failed: {reason}") from error
 
 
 def _warm_up(client_module: str) -> None:

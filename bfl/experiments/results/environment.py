@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 import bfl
-from bfl.cpus import available_cpus, memory_bytes
 
 PACKAGES = ("flwr", "tensorflow", "tensorflow-probability", "tf-keras", "numpy", "scipy", "ray")
 
@@ -94,6 +95,13 @@ def describe_commit(source: Path) -> dict[str, Any]:
     return {"git-commit": commit, "git-changed": None if changes is None else bool(changes)}
 
 
+def available_cpus() -> int:
+    """Return how many CPUs the operating system gives this process."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def describe_environment() -> dict[str, Any]:
     """Return versions, machine and commit for the reproduction of a run, for JSON.
 
@@ -106,6 +114,6 @@ def describe_environment() -> dict[str, Any]:
         "platform": platform.platform(),
         **_processor(),
         "processors": available_cpus(),
-        "memory-bytes": memory_bytes(),
+        "memory-bytes": int(psutil.virtual_memory().total),
         **describe_commit(Path(bfl.__file__).resolve().parent.parent),
     }
