@@ -82,18 +82,21 @@ class Federation:
         contents: Mapping[int, RecordDict],
         read: Callable[[Message], T],
         keys: Keys,
-        needed: int,
-    ) -> tuple[dict[int, T], dict[int, str]]:
-        """Ask clients something beside a round; return answers, and problems where there is none.
+        name: str,
+    ) -> dict[int, T]:
+        """Ask clients something beside a round; return their answers, by partition id.
 
         Args:
             contents: What each is sent, by partition id.
             read: Returns what an answer says, or raises what is wrong with it.
-            needed: How many answers are enough to ask nobody again.
+            name: When, or for what, they are asked, in messages.
+
+        Raises:
+            RunError: Some have not answered, also when asked again.
         """
         answers: dict[int, T] = {}
         problems = dict.fromkeys(contents, "no reply")
-        usable, clients = UsableReplies(needed), {self.nodes[i]: i for i in contents}
+        usable, clients = UsableReplies(len(contents)), {self.nodes[i]: i for i in contents}
         for reply in exchange_with_retries(
             grid,
             [Message(content, self.nodes[i], message_type) for i, content in contents.items()],
@@ -110,7 +113,10 @@ class Federation:
                 del problems[client]
             except errors.BflError as error:
                 problems[client] = neutralized(str(error))
-        return dict(sorted(answers.items())), problems
+        if problems:
+            lines = (f"\nclient {client}: {problem}" for client, problem in problems.items())
+            raise errors.RunError(f"{name}:{''.join(lines)}")
+        return dict(sorted(answers.items()))
 
 
 def discover(

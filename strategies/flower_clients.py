@@ -290,11 +290,6 @@ def _num_examples(federation: Federation, options: ClientOptions) -> dict[int, i
                 f"the node of partition {partition_id} declares {own} examples of its own; "
                 f"allowed: at most max-examples, {most}"
             )
-        if part is not None and not len(part):
-            raise errors.ConfigurationError(
-                f"part {partition_id} of the partition is empty: its client has nothing to "
-                "train on; allowed: at least one example for each client"
-            )
         # A node that says nothing is believed in each round, up to the most.
         if examples := own if part is None else len(part):
             known[partition_id] = examples

@@ -52,7 +52,7 @@ class PrivacyAccount:
 
         One that is not, or that is beyond the last one, is not counted.
         """
-        if server_round > self.rounds or self.exhausted(server_round):
+        if server_round > self.rounds or self.reason_to_stop(server_round):
             return False
         if self._ledger.begin(server_round):
             self._releases = self._with_round(server_round)
@@ -66,25 +66,20 @@ class PrivacyAccount:
             for mechanism, counted in zip(self.mechanisms, releases, strict=True)
         }
 
-    def exhausted(self, server_round: int) -> list[Mechanism]:
-        """Return the mechanisms whose budget a round would exceed, if it is one of the run's."""
-        if server_round > self.rounds:
-            return []
-        epsilons = self.epsilons(server_round)
-        return [each for each in self.mechanisms if epsilons[each.metric] > each.budget]
-
     def reason_to_stop(self, server_round: int) -> str:
         """Return for people which budget ends a run before a round; empty: none does.
 
         The run is over then as if it had had no more rounds, and is evaluated as any other.
         """
-        for spent in self.exhausted(server_round)[:1]:
-            following, so_far = self.epsilons(server_round), self.epsilons()
-            return (
-                f"stopped before round {server_round}: it would lead to ε = "
-                f"{following[spent.metric]:.4g}, and {spent.budget_key} is {spent.budget:g}; so "
-                f"far ε = {so_far[spent.metric]:.4g} at δ = {spent.delta:g}"
-            )
+        following = self.epsilons(server_round) if server_round <= self.rounds else {}
+        for mechanism in self.mechanisms:
+            if following.get(mechanism.metric, 0.0) > mechanism.budget:
+                so_far = self.epsilons()[mechanism.metric]
+                return (
+                    f"stopped before round {server_round}: it would lead to ε = "
+                    f"{following[mechanism.metric]:.4g}, and {mechanism.budget_key} is "
+                    f"{mechanism.budget:g}; so far ε = {so_far:.4g} at δ = {mechanism.delta:g}"
+                )
         return ""
 
     def _with_round(self, server_round: int) -> list[Counter[int]]:

@@ -8,11 +8,9 @@ The server has the images, and the node of partition 0 trains on them, as a clie
 same bits: the server's process has no network that trains. In a deployment that node therefore has
 to hold the run's data set.
 
-The paper is silent on the validation set, on whether clients hold the same images as well, on what
-becomes of the last epochs, and on the prior. Chosen: a tenth of the pre-training images, the same
-mixture of classes (``pretrain-validation``); clients do; the posterior of the best epoch is kept;
-a fixed prior, so that runs that differ in their prior alone begin alike. Were
-it the epoch before, the data would count once more every epoch.
+Where the paper is silent: a tenth of these images validates (``pretrain-validation``), with the
+same mixture of classes; clients hold them as well; the posterior of the best epoch is kept; the
+prior is fixed, as with the epoch before in its place the data would count once more every epoch.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from bfl.configuration import Configuration
 from bfl.configuration.component_slots import SLOTS
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.subset import stratified_positions
-from bfl.errors import ConfigurationError, NotFiniteError, RunError
+from bfl.errors import ConfigurationError, NotFiniteError
 from bfl.experiments.results.run_folder import run_key
 from bfl.federation.wire import TRAIN, Positions, TrainTask, posterior_to_arrays, train_content
 from bfl.posteriors import Posterior
@@ -126,16 +124,14 @@ def pretrain(run: FederationRun, initial: Posterior) -> Posterior:
         content = train_content(posterior_to_arrays(posterior), task)
         expected: dict[str, Any] = {"manifest": evaluator.manifest, "num_examples": len(train)}
         read = partial(read_update, partition_id=partition_id, sent=posterior, **expected)
-        sent, problems = federation.ask(run.grid, TRAIN, {0: content}, read, keys, 1)
-        if problems:
-            raise RunError(f"pre-training, epoch {epoch}, client {partition_id}: {problems[0]}")
-        posterior = sent[0].posterior
+        name = f"pre-training, epoch {epoch}"
+        posterior = federation.ask(run.grid, TRAIN, {0: content}, read, keys, name)[0].posterior
         try:
             accuracies.append(evaluator.train_accuracy(posterior, validation, epoch))
         except NotFiniteError:
             accuracies.append(0.0)  # of logits that are not finite none is correct
         accuracy = accuracies[-1]
-        run.progress.say(f"pre-training, epoch {epoch}: validation accuracy {accuracy:.4f}")
+        run.progress.say(f"{name}: validation accuracy {accuracy:.4f}")
         if int(np.argmax(accuracies)) == epoch - 1:
             best = posterior
         if stop_early(accuracies, keys.pretrain_patience):
