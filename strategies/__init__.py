@@ -15,12 +15,18 @@ specifies the messages, with both apps in full. bfl's clients take a ``configura
 
 from __future__ import annotations
 
-from dataclasses import make_dataclass
+from collections.abc import Sequence
+from dataclasses import fields, make_dataclass
 from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from bfl.aggregation.pooling import PoolingRule, pooling_rules
-from strategies.method import ClientOptions, RunSupport
+from bfl.federation.wire import Positions
+from strategies.method import ClientOptions, GivenParts, Method, RunSupport
 from strategies.posterior_pooling import PosteriorPooling
+
+if TYPE_CHECKING:
+    from bfl.configuration import Configuration
 
 __all__ = ["ClientOptions", "PosteriorPooling", "RunSupport", "strategy_class", "strategy_classes"]
 
@@ -45,6 +51,42 @@ def strategy_class(rule: type[PoolingRule]) -> type[PosteriorPooling]:
 def strategy_classes() -> dict[str, type[PosteriorPooling]]:
     """Return the Strategy subclasses of all registered rules, by class name."""
     return {each.__name__: each for each in map(strategy_class, pooling_rules.classes())}
+
+
+def make_strategy(
+    configuration: Configuration,
+    num_classes: int,
+    partition: Sequence[Positions | None],
+    run: RunSupport | None = None,
+) -> PosteriorPooling:
+    """Return the configured Strategy: the subclass of its rule, with the other parts.
+
+    Args:
+        partition: The examples of each client; None for nodes with data of their own.
+        run: What the run lends it besides; it gets what else the method has.
+    """
+    keys, method = configuration.keys, Method.of(configuration)
+    run = run or RunSupport()
+    run.predictive, run.closing = method.predictive, method.closing
+    given: dict[str, Any] = {
+        part.name: getattr(method, part.name, None) for part in fields(GivenParts)
+    }
+    return strategy_class(type(method.pooling))(
+        **{**given, "rule": method.pooling},
+        seed=keys.seed,
+        client_options=ClientOptions(
+            clients=keys.clients,
+            min_clients=keys.min_clients,
+            round_retries=keys.round_retries,
+            node_timeout=keys.node_timeout,
+            max_examples=keys.max_examples,
+            configuration=configuration,
+            num_classes=num_classes,
+            partition=partition,
+            held_back_share=configuration.held_back_share,
+        ),
+        run=run,
+    )
 
 
 def __getattr__(name: str) -> type[PosteriorPooling]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
+from logging import WARNING
 from typing import Any, TypeVar
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
@@ -16,7 +17,7 @@ from bfl import errors
 from bfl.configuration.keys import Keys
 from bfl.data.datasets import Reading, portable_dataset
 from bfl.deployment.client_list import binding_problem, called, client_names
-from bfl.engine.flower import is_simulation
+from bfl.engine.flower import is_simulation, log
 from bfl.federation import wire
 from bfl.federation.client_metrics import neutralized
 from bfl.federation.node_description import NodeDescription, code_digest
@@ -186,6 +187,9 @@ def number_nodes(grid: Grid, clients: int, timeout: float, poll: float = 0.2) ->
         if clients and len(online) > clients:
             raise errors.ConfigurationError(OTHER_NUMBER.format(clients, len(online)))
         if len(online) == clients or (not clients and online and online == before):
+            if not clients:
+                text = "begins with %d nodes; ClientOptions(clients=…) waits for more"
+                log(WARNING, text, len(online))
             return Federation(
                 nodes=dict(enumerate(sorted(online))),
                 own_examples=dict.fromkeys(range(len(online)), 0),

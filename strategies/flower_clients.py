@@ -11,8 +11,8 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import DEFAULT_TTL, ConfigRecord, Error, Message, RecordDict
 from flwr.serverapp import Grid
@@ -21,18 +21,15 @@ from bfl import errors
 from bfl.aggregation.plausibility import judge_updates
 from bfl.engine.flower import NO_REPLY, is_simulation
 from bfl.engine.flower.replies import Replies, UnusableReplyError
-from bfl.federation import wire
-from bfl.federation.client_metrics import CONTINUED, neutralized
+from bfl.federation import client_metrics, wire
 from bfl.printing import detail
+from strategies import updates as received
 from strategies.round import TrainingRequest
 from strategies.server_state import Round
-from strategies.updates import ClientUpdate, RefusedUpdateError, read_update
 
 if TYPE_CHECKING:
     from strategies.federation import Federation
     from strategies.method import ClientOptions, RunSupport
-
-T = TypeVar("T")
 
 STOPPED_ANSWERING, FAILED, REFUSED = "stopped answering", "failed", "update refused"
 """Reasons for which a round is made without a client, in its record."""
@@ -53,6 +50,7 @@ class FlowerClients:
         more: Values of a ServerApp's own, for its own clients, sent from now on.
         texts_shown: What has been warned of in full.
         usable: What has become of the last round's replies so far.
+        left_out: Why that round is made without a client, by partition id.
         farthest: Whose values were farthest from the others' in that round, and how far.
         played_by: The client that each node plays.
         configuration_texts: The run's configuration as each client is sent it.
@@ -77,6 +75,7 @@ class FlowerClients:
         _, self._metrics = metrics_of_clients()
         self.more = ConfigRecord()
         self.usable, self.farthest = UsableReplies(1), ""
+        self.left_out: dict[int, str] = {}
         self.texts_shown: set[str] = set()
         self._warn, self._manifest, self._test_partition = warn, run.manifest, run.test_partition
         self.played_by = {node: client for client, node in federation.nodes.items()}
@@ -112,7 +111,7 @@ class FlowerClients:
 
     def messages(self, request: TrainingRequest) -> list[Message]:
         """Return the messages of a round."""
-        self.usable = UsableReplies(self.needed(len(request.partition_ids)))
+        self.usable, self.left_out = UsableReplies(self.needed(len(request.partition_ids))), {}
         self._messages = [
             self.message(client, content, request.message_type, request.server_round)
             for client, content in self.contents(request).items()
@@ -160,7 +159,7 @@ class FlowerClients:
 
     def updates(
         self, request: TrainingRequest, replies: Iterable[Message]
-    ) -> Iterator[ClientUpdate]:
+    ) -> Iterator[received.ClientUpdate]:
         """Yield the usable updates in the replies to a round's messages, by partition id.
 
         Replies may come in any order, while others are still training; each is counted in
@@ -193,7 +192,7 @@ class FlowerClients:
 
     def _read_replies(
         self, request: TrainingRequest, replies: Iterable[Message]
-    ) -> Iterator[tuple[int, ClientUpdate | None]]:
+    ) -> Iterator[tuple[int, received.ClientUpdate | None]]:
         """Yield the updates in replies as they come, by partition id; None where none is usable."""
         asked = {each.metadata.message_id: each.metadata.dst_node_id for each in self._messages}
         nodes = {message.metadata.dst_node_id for message in self._messages}
@@ -212,17 +211,17 @@ class FlowerClients:
 
     def _read_reply(
         self, request: TrainingRequest, reply: Message, client: int, problem: str
-    ) -> ClientUpdate | None:
+    ) -> received.ClientUpdate | None:
         if reply.has_error():
             self.usable.lost += reply.error.code == wire.RUN_CANNOT_GO_ON
             problem = str(reply.error.reason) or "for no reason given"
         if problem:
             silent = NO_REPLY_FOR in problem
-            self.usable.left_out[client] = STOPPED_ANSWERING if silent else FAILED
+            self.left_out[client] = STOPPED_ANSWERING if silent else FAILED
             self.warn(request.name, client, f"failed: {problem}")
             return None
         try:
-            update = read_update(
+            update = received.read_update(
                 reply,
                 client,
                 request.expected,
@@ -233,8 +232,8 @@ class FlowerClients:
                 known_metrics=self._metrics,
             )
             if unfit := request.find_problem(update):
-                raise RefusedUpdateError(unfit)
-        except RefusedUpdateError as error:
+                raise received.RefusedUpdateError(unfit)
+        except received.RefusedUpdateError as error:
             self._refuse(request, client, str(error))
             return None
         self.usable.found += 1
@@ -245,7 +244,7 @@ class FlowerClients:
         return update
 
     def _refuse(self, request: TrainingRequest, client: int, problem: str) -> None:
-        self.usable.left_out[client] = REFUSED
+        self.left_out[client] = REFUSED
         self.warn(request.name, client, f"update refused: {problem}")
 
     def add_counts(self, request: TrainingRequest, pooled: Round) -> Round:
@@ -254,7 +253,7 @@ class FlowerClients:
         left_out: list[dict[str, Any]] = []
         for client in request.partition_ids:
             if client not in present:
-                reason = self.usable.left_out.get(client, STOPPED_ANSWERING)
+                reason = self.left_out.get(client, STOPPED_ANSWERING)
                 name = self.federation.names[client] or f"client {client}"
                 left_out.append({"client": client, "name": name, "reason": reason})
         refused = sum(entry["reason"] == REFUSED for entry in left_out)
@@ -268,9 +267,10 @@ class FlowerClients:
 
     def warn(self, name: str, client: int, text: str) -> None:
         """Warn of what is wrong with a client in a round of that name: in full the first time."""
-        shown = text = neutralized(text)
+        shown = text = client_metrics.neutralized(text)
         if text in self.texts_shown:
-            shown = f"{text.strip().splitlines()[-1].removeprefix(CONTINUED)} (as before)"
+            last = text.strip().splitlines()[-1]
+            shown = f"{last.removeprefix(client_metrics.CONTINUED)} (as before)"
         self.texts_shown.add(text)
         self._warn(f"{name}, {self.federation.names[client] or f'client {client}'}: {shown}")
 
@@ -300,7 +300,9 @@ def _num_examples(federation: Federation, options: ClientOptions) -> dict[int, i
     return known
 
 
-def in_order(updates: Iterable[tuple[int, T | None]], partition_ids: Sequence[int]) -> Iterator[T]:
+def in_order(
+    updates: Iterable[tuple[int, received.ClientUpdate | None]], partition_ids: Sequence[int]
+) -> Iterator[received.ClientUpdate]:
     """Yield clients' updates in the order of partition ids, each as early as it can be.
 
     An update is handed on as soon as all clients before it have been heard of. So what is held is
@@ -310,7 +312,7 @@ def in_order(updates: Iterable[tuple[int, T | None]], partition_ids: Sequence[in
         updates: Updates by partition id, as they come; None where one is of no use.
         partition_ids: The clients that were asked, sorted.
     """
-    early: dict[int, T | None] = {}
+    early: dict[int, received.ClientUpdate | None] = {}
     following = deque(partition_ids)
     for partition_id, update in updates:
         early[partition_id] = update
@@ -336,13 +338,11 @@ class UsableReplies:
 
     Attributes:
         lost: How many clients have lost what they kept, and will not reply to this round.
-        left_out: Why the round is made without a client, by partition id.
     """
 
     needed: int
     found: int = 0
     lost: int = 0
-    left_out: dict[int, str] = field(default_factory=dict)
 
     @property
     def enough(self) -> bool:
@@ -399,7 +399,7 @@ def exchange_with_retries(
 
 
 def _failure(message: Message, reason: str, code: int = NO_REPLY) -> Message:
-    return Message(Error(code=code, reason=neutralized(reason)), reply_to=message)
+    return Message(Error(code=code, reason=client_metrics.neutralized(reason)), reply_to=message)
 
 
 def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterator[Message]:
@@ -518,7 +518,7 @@ class Outstanding:
             elif reply.has_error():
                 # A node of a deployment has no such power: it fails, and the others go on.
                 if reply.error.code == wire.RUN_CANNOT_GO_ON and is_simulation(self._grid):
-                    raise errors.LostStateError(neutralized(str(reply.error.reason)))
+                    raise errors.LostStateError(client_metrics.neutralized(str(reply.error.reason)))
                 replies.append(_failure(message, str(reply.error.reason), reply.error.code))
             elif reply.metadata.src_node_id != node:
                 other = reply.metadata.src_node_id

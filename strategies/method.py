@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from logging import WARNING
 from typing import TYPE_CHECKING, Any
 
+from bfl import errors
 from bfl.aggregation import defences, refinements, samplers, server_optimizers, weightings
 from bfl.aggregation.pooling import PoolingRule, pooling_rules
 from bfl.engine.flower import log
-from bfl.errors import ConfigurationError, RunError
 from bfl.evaluation import predictives
 from bfl.federation import broadcasts, exchanges
-from bfl.federation.parts import Arrays, Counts, DeclaredArray, TwoSidedPart, extras_problem
+from bfl.federation import parts as two_sided
 from bfl.federation.sampling import Sampling, samplings
 from bfl.federation.wire import Positions
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import SCALE_FLOOR
-from bfl.registry import Component, Registry
+from bfl.registry import Registry
 
 if TYPE_CHECKING:
     from bfl.aggregation.server import Server
@@ -57,7 +56,7 @@ class GivenParts:
     sampler: samplers.Sampler | str = "gaussian"
     broadcast: broadcasts.Broadcast | str = "posterior"
     exchange: exchanges.Exchange | str = "direct"
-    parts: Sequence[TwoSidedPart] = ()
+    parts: Sequence[two_sided.TwoSidedPart] = ()
     scale_floor: float = SCALE_FLOOR
 
 
@@ -155,7 +154,7 @@ class Method:
     sampler: samplers.Sampler = field(default_factory=samplers.GaussianSampler)
     predictive: predictives.Predictive = field(default_factory=predictives.PosteriorPredictive)
     pool_noise: PoolNoise | None = None
-    parts: tuple[TwoSidedPart, ...] = ()
+    parts: tuple[two_sided.TwoSidedPart, ...] = ()
     closing: tuple[Closing, ...] = ()
 
     @classmethod
@@ -173,7 +172,8 @@ class Method:
         """Return the method of parts that are each given by its name or itself."""
         for name in ("closing", "parts"):
             if isinstance(given.get(name), str):
-                raise ConfigurationError(f"{name} is {given[name]!r}; allowed: a sequence of parts")
+                problem = f"{name} is {given[name]!r}; allowed: a sequence of parts"
+                raise errors.ConfigurationError(problem)
         parts = {
             name: PICKED[name].create(part) if isinstance(part, str) else part
             for name, part in given.items()
@@ -184,22 +184,20 @@ class Method:
             closing = (closings.create(each) if isinstance(each, str) else each for each in closing)
         return cls(**{**parts, "parts": tuple(parts.get("parts", ())), "closing": tuple(closing)})
 
-    def picked(self) -> dict[str, Component]:
-        """Return the parts of which there is one, by a configuration's attributes."""
-        return {name: getattr(self, name) for name in PICKED}
-
-    @cached_property
+    @property
     def needs_models(self) -> bool:
         """True if a part needs the models of all clients of a round at once."""
         return self.refinement.needs_models or self.predictive.needs_models
 
-    def begin_server_states(self, posterior: Posterior, clients: int) -> dict[str, Arrays]:
+    def begin_server_states(
+        self, posterior: Posterior, clients: int
+    ) -> dict[str, two_sided.Arrays]:
         """Return the parts' states before the first round, by the names of the states."""
-        states: dict[str, Arrays] = {}
+        states: dict[str, two_sided.Arrays] = {}
         for part in self.parts:
             first = part.begin_server(posterior, clients)
             if first and not part.state_name:
-                raise ConfigurationError(
+                raise errors.ConfigurationError(
                     f"part '{part.name}' keeps {', '.join(first)} on the server and has no "
                     "state_name to keep it under"
                 )
@@ -207,7 +205,9 @@ class Method:
                 states[part.state_name] = {**states.get(part.state_name, {}), **first}
         return states
 
-    def sent_extras(self, states: Mapping[str, Arrays], posterior: Posterior) -> Arrays:
+    def sent_extras(
+        self, states: Mapping[str, two_sided.Arrays], posterior: Posterior
+    ) -> two_sided.Arrays:
         """Return what all clients of a round are sent besides the posterior.
 
         Raises:
@@ -217,14 +217,14 @@ class Method:
         for part in self.parts:
             arrays = part.broadcast(states.get(part.state_name, {}))
             _check_names_are_free(part, arrays, sent)
-            if problem := extras_problem(arrays, part.declared_broadcast(posterior)):
-                raise RunError(f"part '{part.name}' broadcasts {problem}")
+            if problem := two_sided.extras_problem(arrays, part.declared_broadcast(posterior)):
+                raise errors.RunError(f"part '{part.name}' broadcasts {problem}")
             sent.update(arrays)
         return sent
 
-    def declared(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+    def declared(self, posterior: Posterior) -> tuple[two_sided.DeclaredArray, ...]:
         """Return what every client sends besides its posterior; ``posterior`` gives the sizes."""
-        declared: dict[str, DeclaredArray] = {}
+        declared: dict[str, two_sided.DeclaredArray] = {}
         for part in self.parts:
             named = {array.name: array for array in part.declared_replies(posterior)}
             _check_names_are_free(part, named, declared)
@@ -232,8 +232,11 @@ class Method:
         return tuple(declared.values())
 
     def update_server_states(
-        self, states: Mapping[str, Arrays], combined: Arrays, counts: Counts
-    ) -> dict[str, Arrays]:
+        self,
+        states: Mapping[str, two_sided.Arrays],
+        combined: two_sided.Arrays,
+        counts: two_sided.Counts,
+    ) -> dict[str, two_sided.Arrays]:
         """Return the parts' states after a round.
 
         A state that holds nothing stands nowhere, as in a checkpoint, and is updated all the same.
@@ -248,9 +251,9 @@ class Method:
 
 
 def _check_names_are_free(
-    part: TwoSidedPart, names: Mapping[str, object], taken: Mapping[str, object]
+    part: two_sided.TwoSidedPart, names: Mapping[str, object], taken: Mapping[str, object]
 ) -> None:
     if both := sorted(names.keys() & taken.keys()):
-        raise ConfigurationError(
+        raise errors.ConfigurationError(
             f"part '{part.name}' has an array {both[0]} that another part has as well"
         )

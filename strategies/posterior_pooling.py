@@ -20,7 +20,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from bfl import errors
 from bfl.aggregation.pooling import PoolingRule
 from bfl.engine.flower import log
-from bfl.federation.wire import initial_posterior, posterior_to_arrays
+from bfl.federation import wire
 from strategies.method import ClientOptions, GivenParts, Method, RunSupport
 from strategies.round import TrainingRequest, pool_round, refine_round, round_request
 from strategies.server_state import Round, ServerState
@@ -134,7 +134,7 @@ class PosteriorPooling(GivenParts, Strategy):
 
             clients = begin(self, grid, arrays, self.default_timeout, server_round)
         # A wrapper may have changed the arrays, or left out a round.
-        posterior = initial_posterior(arrays, self.run.manifest)
+        posterior = wire.initial_posterior(arrays, self.run.manifest)
         state = replace(self.state, server_round=server_round - 1, posterior=posterior)
         self.request = request = round_request(self.method, state, self.seed)
         self.last_begun, clients.more = server_round, config
@@ -185,7 +185,7 @@ class PosteriorPooling(GivenParts, Strategy):
                 configuration=self.client_options.configuration,
             )
         self.state, self.pooled, self.request = pooled.state, pooled, None
-        return posterior_to_arrays(pooled.posterior), MetricRecord(dict(pooled.metrics))
+        return wire.posterior_to_arrays(pooled.posterior), MetricRecord(dict(pooled.metrics))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from bfl import randomness
+from bfl.aggregation import precision_spread
 from bfl.configuration import Configuration
 from bfl.configuration.configuration import mechanisms
 from bfl.errors import ConfigurationError
+from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.outgoing import Outgoing, is_private, noised_pool
 from bfl.federation.parts import Counts
 from bfl.federation.privacy import Ledger, Mechanism, Normals, SystemNormals, difference
@@ -183,3 +185,13 @@ def check_moving_statistics(configuration: Configuration, manifest: Manifest) ->
             f"that follow the data and not the gradient, the first '{moving[0]}'; allowed: a model "
             "without moving statistics"
         )
+
+
+def hidden_numbers(configuration: Configuration) -> dict[str, str]:
+    """Return what a round's record says in place of numbers that nobody knows, or shall know."""
+    names = [NUM_EXAMPLES] if is_private(configuration.outgoing) else []
+    if configuration.exchange.secure_sums:
+        names += ["effective-clients", "largest-weight"]
+        if configuration.pooling.by_precision:
+            names += [precision_spread.SPREAD, precision_spread.DISTANCE]
+    return dict.fromkeys(names, "hidden")

@@ -10,31 +10,27 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from logging import WARNING
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
-from bfl.aggregation.pooling import PoolingRule, pool
+from bfl.aggregation.pooling import check_rule
 from bfl.aggregation.server import Server, UsesServer
 from bfl.closing.base import schedule
-from bfl.configuration import Configuration, contradictions, resolve
+from bfl.configuration import contradictions, resolve
 from bfl.configuration.component_slots import SLOTS
 from bfl.data.datasets.server_data import HELD_BACK
 from bfl.deployment.client_list import bound_nodes_file
-from bfl.engine.flower import log
-from bfl.errors import ConfigurationError, PosteriorError
+from bfl.errors import ConfigurationError
+from bfl.federation import wire
 from bfl.federation.parts import TwoSidedPart
-from bfl.federation.wire import initial_posterior, posterior_to_arrays
-from bfl.posteriors import Manifest, Posterior
+from bfl.posteriors import Posterior
 from bfl.registry import kebab
-from strategies.closing import close, last_layer
-from strategies.federation import discover, number_nodes
+from strategies import closing, federation
 from strategies.flower_clients import FlowerClients
-from strategies.method import Method
+from strategies.method import PICKED, Method
 from strategies.server_state import ServerState
 
 if TYPE_CHECKING:
@@ -57,7 +53,7 @@ def run_rounds(
     """Run the rounds that are left and the closing; see ``PosteriorPooling.start``."""
     run, masked = strategy.run, strategy.method.exchange.secure_sums
     clients = begin(strategy, grid, initial_arrays, timeout, num_rounds)
-    arrays = posterior_to_arrays(strategy.state.posterior)
+    arrays = wire.posterior_to_arrays(strategy.state.posterior)
     result, outweighed = Result(arrays=initial_arrays), False
     first = evaluate_fn(0, arrays) if evaluate_fn and not strategy.state.server_round else None
     if first is not None:
@@ -89,7 +85,7 @@ def run_rounds(
         is_last = run.end_round(replace(pooled, metrics=measured, seconds=seconds))
         if is_last or (should_stop and should_stop(number, result)):
             break
-    strategy.closed = close(strategy.method, strategy.state, clients, run)
+    strategy.closed = closing.close(strategy.method, strategy.state, clients, run)
     return result
 
 
@@ -101,9 +97,9 @@ def begin(
     ``timeout``: seconds without any reply after which a round goes on without the rest.
     """
     method, run, options = strategy.method, strategy.run, strategy.client_options
-    initial = initial_posterior(arrays, run.manifest)
+    initial = wire.initial_posterior(arrays, run.manifest)
     configuration = options.configuration
-    check_method(method, initial, configuration, run.server, options.round_retries, run.manifest)
+    check_method(strategy, initial)
     method.declared(initial)  # refuses what does not fit before anybody trains
     # Examples are assigned by partition ids, parts keep clients' states by them, and masks are
     # agreed on by them; the clients of this package have a configuration, and say what they hold.
@@ -115,11 +111,8 @@ def begin(
         or method.exchange.secure_sums
         or bound_nodes_file()
     )
-    wait_for_nodes = discover if by_partition else number_nodes
+    wait_for_nodes = federation.discover if by_partition else federation.number_nodes
     nodes = run.federation or wait_for_nodes(grid, options.clients, options.node_timeout)
-    if not (by_partition or options.clients or run.federation):
-        text = "begins with the %d nodes that are there; ClientOptions(clients=…) waits for more"
-        log(WARNING, text, nodes.size)
     clients = FlowerClients(grid, nodes, options, run, silence=timeout, warn=run.warn)
     if method.exchange.secure_sums:
         from strategies.masked import check_masked
@@ -140,22 +133,16 @@ def begin(
     return clients
 
 
-def check_method(
-    method: Method,
-    posterior: Posterior,
-    configuration: Configuration | None,
-    server: Server | None,
-    round_retries: int,
-    manifest: Manifest | None,
-) -> None:
+def check_method(strategy: PosteriorPooling, posterior: Posterior) -> None:
     """Refuse parts of a method that do not go with the network, the server or one another.
 
     Raises:
         ConfigurationError: Naming the part.
     """
+    method, run = strategy.method, strategy.run
     rule, weighting = method.pooling, method.weighting
     if posterior.size:
-        check_pooling(rule)
+        check_rule(rule)
     elif not rule.accepts_points:
         raise ConfigurationError(
             f"strategy '{rule.name}' pools Gaussian posteriors, and initial_arrays has only point "
@@ -167,50 +154,33 @@ def check_method(
             f"weighting '{weighting.name}' compares posteriors, and initial_arrays has only point "
             "parameters; allowed: weightings that go by numbers, such as train-size"
         )
-    check_server_side(method, server)
-    check_declarations(method, configuration, server, round_retries)
+    check_server_side(method, run.server)
+    check_declarations(strategy)
     if schedule(method.closing):
-        last_layer(posterior, manifest)
+        closing.last_layer(posterior, run.manifest)
 
 
 def check_server_side(method: Method, server: Server | None) -> None:
     """Refuse a part that needs images or a network that the server does not have."""
-    for attribute, part in method.picked().items():
-        if not isinstance(part, UsesServer):
-            continue
-        if part.needs_server and server is None:
+    for attribute in PICKED:
+        part: Any = getattr(method, attribute)
+        uses_server = isinstance(part, UsesServer)
+        if uses_server and part.needs_server and server is None:
             kind = kebab(attribute)
             raise ConfigurationError(
                 f"{kind} '{part.name}' needs images and a network of the server's own, and this "
                 "Strategy has neither; lend it some as run=RunSupport(server=…), or give it a "
                 f"{kind} without"
             )
-        part.check(server.data if server else None)
+        if uses_server:
+            part.check(server.data if server else None)
 
 
-def check_pooling(rule: PoolingRule) -> None:
-    """Refuse a rule that cannot pool two small posteriors; the error names it and its own."""
-    previous, *clients = (
-        Posterior(np.array([mean, 0.5, -mean]), np.array([variance, 0.4, 2 * variance]))
-        for mean, variance in ((0.2, 1.0), (0.3, 0.5), (0.1, 0.7))
-    )
-    generators = [np.random.default_rng(seed) for seed in range(len(clients))]
-    kept = {"previous": previous, "unrounded": previous}
-    try:
-        pool(rule, clients, [1.0, 2.0], generators=generators, **kept)
-    except PosteriorError as error:
-        raise ConfigurationError(f"{error} (tried with two posteriors)") from error
-
-
-def check_declarations(
-    method: Method, configuration: Configuration | None, server: Server | None, round_retries: int
-) -> None:
-    """Refuse parts that do not go together, as a configuration that picks them is refused.
-
-    Args:
-        configuration: What clients are sent a part of, which says what only they have; None: they
-            are sent none.
-    """
+def check_declarations(strategy: PosteriorPooling) -> None:
+    """Refuse parts that do not go together, as a configuration that picks them is refused."""
+    method, server, options = strategy.method, strategy.run.server, strategy.client_options
+    # Clients are sent a part of it, which says what only they have; without, they are sent none.
+    configuration = options.configuration
     clients = configuration or resolve({}, check_data=False, check_parts=False)
     of_server = [part.name for part in clients.outgoing if part.draws_on_pool]
     if of_server and not method.pool_noise:
@@ -219,12 +189,15 @@ def check_declarations(
             "Strategy adds none; lend it as run=RunSupport(pool_noise=…), or have clients add "
             "it (noise-at='clients')"
         )
-    picked: dict[str, Any] = method.picked()
+    picked: dict[str, Any] = {name: getattr(method, name) for name in PICKED}
     for kind in SLOTS:
         own = tuple(part for part in method.parts if isinstance(part, kind.base))
         if own and kind.key == kind.registry.kind:
             picked[kind.attribute] = own if kind.chain else own[0]
-    keys: dict[str, Any] = {"scale_floor": method.scale_floor, "round_retries": round_retries}
+    keys: dict[str, Any] = {
+        "scale_floor": method.scale_floor,
+        "round_retries": options.round_retries,
+    }
     if server and server.data:
         keys["server_data"] = clients.keys.server_data or HELD_BACK
         keys["server_labels"] = server.data.labels is not None

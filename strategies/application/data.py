@@ -25,8 +25,9 @@ from bfl.data.datasets.subset import train_positions, with_test_examples
 from bfl.data.partitions import describe, own_test_split
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import without_numbers
-from bfl.experiments.run.network import check_images
+from bfl.experiments.run.network import check_images, personal_architecture
 from bfl.federation.wire import Positions
+from bfl.learning.personalizations import PersonalModel
 from strategies.federation import Federation
 
 
@@ -89,7 +90,7 @@ def divide(configuration: Configuration, whole: Dataset, federation: Federation)
 
     Raises:
         ConfigurationError: The data cannot be split as configured, or somebody gets too few, or
-            those of others, or such as the model does not take.
+            those of others, or such as a model does not take.
         DataError: The server's other data set cannot be had.
     """
     keys, clients = configuration.keys, federation.size
@@ -112,9 +113,7 @@ def divide(configuration: Configuration, whole: Dataset, federation: Federation)
     for closing in configuration.closing:
         if problem := closing.held_back_problem(held_back):
             raise ConfigurationError(problem)
-    check_images(
-        configuration.words["model"], configuration.architecture, dataset.image_shape, keys.dataset
-    )
+    check_models(configuration, dataset, clients)
     return RunData(whole, dataset, own, used, train, test, sizes)
 
 
@@ -219,6 +218,17 @@ def own_tests(
             'evaluated-by="server"'
         )
     return found
+
+
+def check_models(configuration: Configuration, dataset: Dataset, clients: int) -> None:
+    """Refuse images that are too small for the network, or for a client's personal one."""
+    architectures = {configuration.words["model"]: configuration.architecture}
+    personalization = configuration.personalization
+    if isinstance(personalization, PersonalModel):
+        for word in filter(None, personalization.assignment.words(clients)):
+            architectures[word] = personal_architecture(configuration, word)
+    for word, architecture in architectures.items():
+        check_images(word, architecture, dataset.image_shape, configuration.keys.dataset)
 
 
 def check_table(configuration: Configuration, dataset: Dataset) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from bfl.aggregation.pooling import check_rule
 from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset, cached_dataset
 from bfl.errors import ConfigurationError, DataError
@@ -14,7 +15,6 @@ from strategies.application.data import check_models, check_table, divide, warni
 from strategies.application.pretraining import split_off
 from strategies.federation import Federation
 from strategies.privacy import check_privacy
-from strategies.start import check_pooling
 
 
 def check_before_start(
@@ -47,7 +47,7 @@ def check_before_start(
             check_output(configuration)
     with collected():
         if configuration.inference.gaussian:
-            check_pooling(configuration.pooling)
+            check_rule(configuration.pooling)
     with collected():
         if keys.initial_posterior and not keys.resume:
             given_posterior(keys.initial_posterior)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import psutil
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 
-from bfl.aggregation import precision_spread
 from bfl.closing.base import Known
 from bfl.configuration import Configuration
 from bfl.engine.run import run_of
@@ -20,21 +19,13 @@ from bfl.experiments.results import clients, monitoring, summary, table
 from bfl.experiments.results import run_folder as files
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.federation import wire
-from bfl.federation.client_metrics import NUM_EXAMPLES
-from bfl.federation.outgoing import is_private
 from bfl.posteriors import Posterior
 from bfl.printing import doing
-from strategies import privacy, strategy_class
+from strategies import make_strategy, privacy
+from strategies.application import evaluation
 from strategies.application.data import RunData
-from strategies.application.evaluation import (
-    NOT_FINITE,
-    counts_not_finite,
-    evaluated_ensemble,
-    own_server,
-)
 from strategies.federation import Federation
-from strategies.method import ClientOptions, GivenParts, Method, RunSupport
-from strategies.posterior_pooling import PosteriorPooling
+from strategies.method import Method, RunSupport
 from strategies.server_state import Round, ServerState
 
 SILENCE_BEYOND_TIMEOUT = 30.0
@@ -86,7 +77,7 @@ class FederationRun(RunSupport):
         keys = self.configuration.keys
         self.key = files.run_key(self.results.path)
         self.pool_noise = privacy.pool_noise(self.configuration, anew=self.federation.noise_anew)
-        self.server = own_server(self.evaluator)
+        self.server = evaluation.own_server(self.evaluator)
         self.state = state = self.first_state(initial)
         if checkpoint:
             self.state = state = ServerState.from_arrays(
@@ -140,7 +131,7 @@ class FederationRun(RunSupport):
         posterior = wire.posterior_from_arrays(arrays)
         metrics: dict[str, float] = {}
         for prefix, measure in due.items():
-            with counts_not_finite(metrics, prefix):
+            with evaluation.counts_not_finite(metrics, prefix):
                 metrics |= measure(posterior, server_round)
         return MetricRecord(dict(metrics))
 
@@ -152,9 +143,8 @@ class FederationRun(RunSupport):
                 raised an error, and it is.
         """
         number, posterior = finished.number, finished.posterior
-        if bad := max(
-            finished.metrics.get(f"{of}{NOT_FINITE}", 0.0) for of in ("", monitoring.VALIDATION)
-        ):
+        counts = (f"{of}{evaluation.NOT_FINITE}" for of in ("", monitoring.VALIDATION))
+        if bad := max(finished.metrics.get(name, 0.0) for name in counts):
             who = f"; farthest from the others, {finished.farthest}" if finished.farthest else ""
             raise RunError(
                 f"round {number}: {bad:g} of the pool's logits are not finite, as a client may "
@@ -165,11 +155,11 @@ class FederationRun(RunSupport):
         metrics = dict(finished.metrics)
         every = self.configuration.keys.evaluate_every
         if every and number % every == 0:
-            with counts_not_finite(metrics, ENSEMBLE):
-                ensemble = evaluated_ensemble(self.evaluator, finished.state)
+            with evaluation.counts_not_finite(metrics, ENSEMBLE):
+                ensemble = evaluation.evaluated_ensemble(self.evaluator, finished.state)
                 metrics |= ensemble.round_metrics(self.configuration.values) if ensemble else {}
         metrics |= self.privacy.epsilons() if self.privacy else {}
-        hidden = hidden_numbers(self.configuration)
+        hidden = privacy.hidden_numbers(self.configuration)
         entry = {
             "round": number,
             "seconds": finished.seconds,
@@ -231,49 +221,3 @@ class FederationRun(RunSupport):
     def show_sums(self, line: str) -> None:
         """Show a line on a round of the closing's sums."""
         self.progress.say(line)
-
-
-def hidden_numbers(configuration: Configuration) -> dict[str, str]:
-    """Return what a round's record says in place of numbers that nobody knows, or shall know."""
-    names = [NUM_EXAMPLES] if is_private(configuration.outgoing) else []
-    if configuration.exchange.secure_sums:
-        names += ["effective-clients", "largest-weight"]
-        if configuration.pooling.by_precision:
-            names += [precision_spread.SPREAD, precision_spread.DISTANCE]
-    return dict.fromkeys(names, "hidden")
-
-
-def make_strategy(
-    configuration: Configuration,
-    num_classes: int,
-    partition: Sequence[wire.Positions | None],
-    run: RunSupport | None = None,
-) -> PosteriorPooling:
-    """Return the configured Strategy: the subclass of its rule, with the other parts.
-
-    Args:
-        partition: The examples of each client; None for nodes with data of their own.
-        run: What the run lends it besides; it gets what else the method has.
-    """
-    keys, method = configuration.keys, Method.of(configuration)
-    run = run or RunSupport()
-    run.predictive, run.closing = method.predictive, method.closing
-    given: dict[str, Any] = {
-        part.name: getattr(method, part.name, None) for part in fields(GivenParts)
-    }
-    return strategy_class(type(method.pooling))(
-        **{**given, "rule": method.pooling},
-        seed=keys.seed,
-        client_options=ClientOptions(
-            clients=keys.clients,
-            min_clients=keys.min_clients,
-            round_retries=keys.round_retries,
-            node_timeout=keys.node_timeout,
-            max_examples=keys.max_examples,
-            configuration=configuration,
-            num_classes=num_classes,
-            partition=partition,
-            held_back_share=configuration.held_back_share,
-        ),
-        run=run,
-    )

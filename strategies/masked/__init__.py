@@ -19,7 +19,6 @@ from bfl.aggregation import pooling
 from bfl.aggregation.plausibility import implausible_pool
 from bfl.aggregation.weightings import Weighting
 from bfl.configuration.configuration import without_paths
-from bfl.errors import ConfigurationError, PosteriorError, RunError
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.secure_aggregation import messages
 from bfl.federation.secure_aggregation.accuracy import check_accuracy
@@ -27,14 +26,8 @@ from bfl.federation.secure_aggregation.masking import Ring, agreed_exponents, de
 from bfl.federation.secure_aggregation.server import SecureSum
 from bfl.federation.wire import TRAIN
 from bfl.posteriors import Manifest, Posterior
-from strategies.flower_clients import (
-    FAILED,
-    REFUSED,
-    STOPPED_ANSWERING,
-    FlowerClients,
-    UsableReplies,
-    exchange,
-)
+from strategies import flower_clients
+from strategies.flower_clients import FlowerClients
 from strategies.round import TrainingRequest, foreseen_weights, next_round
 from strategies.server_state import Round
 
@@ -58,8 +51,8 @@ def pool_masked_round(
     weights = foreseen_weights(method.weighting, sizes)
     try:  # the grid follows from the previous posterior, which is another one in each round
         check_accuracy(rule, previous, list(weights.values()), clients.needed(len(sizes)))
-    except ConfigurationError as error:
-        raise RunError(f"{request.name} did not begin: {error}") from error
+    except errors.ConfigurationError as error:
+        raise errors.RunError(f"{request.name} did not begin: {error}") from error
     wanted = WantedSum(
         weights=weights,
         total=math.fsum(method.weighting.gamma_of_count(size) for size in sizes.values()),
@@ -77,9 +70,9 @@ def pool_masked_round(
             state.unrounded_if_unmoved,
         )
         if problem := implausible_pool(pooled.posterior, previous):
-            raise PosteriorError(problem)
-    except PosteriorError as error:
-        raise PosteriorError(
+            raise errors.PosteriorError(problem)
+    except errors.PosteriorError as error:
+        raise errors.PosteriorError(
             f"{error}; only the sum of the clients' statistics is known (exchange 'masked'), not "
             "which of them has sent what"
         ) from error
@@ -104,7 +97,7 @@ def check_masked(
     known = clients.num_examples
     why = f"exchange '{method.exchange.name}': the server learns sums alone, and "
     if beside := [array.name for array in method.declared(posterior)]:
-        raise ConfigurationError(
+        raise errors.ConfigurationError(
             f"{why}clients are to send {', '.join(beside)} besides their posteriors; "
             "allowed: exchange='direct'"
         )
@@ -112,7 +105,7 @@ def check_masked(
         method.exchange.check_asked(count)
     ever = sorted(set().union(*selected.values()))
     if unknown := [str(client) for client in ever if client not in known]:
-        raise ConfigurationError(
+        raise errors.ConfigurationError(
             f"{why}the number of examples of partitions {', '.join(unknown)} is not known "
             "before the first round; allowed: nodes that declare own-examples, examples that "
             "the server assigns, or exchange='direct'"
@@ -144,7 +137,7 @@ def _check_clients_know_weights(
         for scheme in (weighting, configuration.weighting if configuration else weighting)
     )
     if own != theirs:
-        raise ConfigurationError(
+        raise errors.ConfigurationError(
             f"{why}each client checks its weight, this Strategy's weighting is {own}, and that of "
             f"the configuration that clients are sent is {theirs}; allowed: the same in both"
         )
@@ -152,7 +145,7 @@ def _check_clients_know_weights(
     total = math.fsum(gammas.values())
     for client, weight in foreseen_weights(weighting, sizes).items():
         if not messages.is_share(weight, gammas[client], total):
-            raise ConfigurationError(
+            raise errors.ConfigurationError(
                 f"{why}each client checks its weight by its own number of examples, and weighting "
                 f"'{weighting.name}' gives partition {client} ({sizes[client]} examples) another "
                 "one besides the others than by itself; allowed: a weighting whose numbers for a "
@@ -185,18 +178,18 @@ def add_up(
     An attempt that fails is made again, with fresh masks; the last failure is a RunError.
     """
     needed = clients.needed(len(request.partition_ids))
-    clients.usable = UsableReplies(needed)
+    clients.usable, clients.left_out = flower_clients.UsableReplies(needed), {}
     left_out: set[int] = set()
     for attempts_left in reversed(range(clients.options.round_retries + 1)):
         try:
             return _add_up_once(clients, request, wanted, left_out, needed)
         except (errors.TooFewClientsError, errors.UnusableClientsError) as error:
             if not attempts_left:
-                raise RunError(f"{request.name}: {error}; nothing was unmasked") from error
+                raise errors.RunError(f"{request.name}: {error}; nothing was unmasked") from error
             if isinstance(error, errors.UnusableClientsError):
                 left_out |= error.reasons.keys()
                 for client, reason in sorted(error.reasons.items()):
-                    clients.usable.left_out[client] = REFUSED
+                    clients.left_out[client] = flower_clients.REFUSED
                     clients.warn(request.name, client, f"left out of this round: {reason}")
     raise AssertionError("unreachable")
 
@@ -273,25 +266,25 @@ def _ask(
     take: Callable[[int, RecordDict], None],
 ) -> None:
     """Send each client its message and take the answers; who gives none has dropped out."""
-    silence, left_out, silent = clients.silence, clients.usable.left_out, set(contents)
+    silence, left_out, silent = clients.silence, clients.left_out, set(contents)
     to_send = [
         clients.message(client, content, message_type, request.server_round)
         for client, content in contents.items()
     ]
-    for reply in exchange(clients.grid, to_send, silence):
+    for reply in flower_clients.exchange(clients.grid, to_send, silence):
         client = clients.played_by[reply.metadata.src_node_id]
         silent.discard(client)
         if reply.has_error():
-            left_out[client] = FAILED
+            left_out[client] = flower_clients.FAILED
             clients.warn(request.name, client, f"failed: {reply.error.reason}")
             continue
         try:
             take(client, reply.content)
         except (errors.ProtocolError, ValueError) as error:
-            left_out[client] = REFUSED
+            left_out[client] = flower_clients.REFUSED
             clients.warn(request.name, client, f"refused: {error}")
     for client in sorted(silent):
-        left_out[client] = STOPPED_ANSWERING
+        left_out[client] = flower_clients.STOPPED_ANSWERING
         reason = f"failed: no reply for {silence:g} s (client-timeout)"
         clients.warn(request.name, client, reason)
 

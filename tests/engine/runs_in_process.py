@@ -15,7 +15,7 @@ from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results import RunFolder
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.federation.state import Snapshots
-from strategies import flower_clients
+from strategies import updates as received
 
 if TYPE_CHECKING:
     from bfl.learning.training import LocalTask
@@ -54,13 +54,13 @@ def watch_training(patch: pytest.MonkeyPatch) -> list[tuple[LocalTrainer, LocalT
 def watch_updates(patch: pytest.MonkeyPatch) -> list[RecordDict]:
     """Return a list that gets what each client sends from now on."""
     sent: list[RecordDict] = []
-    read = flower_clients.read_update
+    read = received.read_update
 
     def watched(reply: Message, *given: Any, **more: Any) -> Any:
         sent.append(reply.content)
         return read(reply, *given, **more)
 
-    patch.setattr(flower_clients, "read_update", watched)
+    patch.setattr(received, "read_update", watched)
     return sent
 
 

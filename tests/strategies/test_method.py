@@ -9,16 +9,14 @@ import pytest
 from small_federation import arguments
 
 import strategies
-from bfl.aggregation.pooling import pooling_rules
+from bfl.aggregation.pooling import check_rule, pooling_rules
 from bfl.aggregation.pooling.base import Decoded
 from bfl.configuration import resolve
 from bfl.configuration.component_slots import SLOTS
 from bfl.errors import ConfigurationError
-from strategies import Conflation, NaiveWeightedAveraging, strategy_classes
-from strategies.application.rounds import make_strategy
-from strategies.method import Method
+from strategies import Conflation, NaiveWeightedAveraging, make_strategy, strategy_classes
+from strategies.method import PICKED, Method
 from strategies.posterior_pooling import PosteriorPooling
-from strategies.start import check_pooling
 
 OTHERS = {
     "strategy": "nwa",
@@ -40,10 +38,10 @@ ANY = {"weighting": "equal", "defence": "none", "sampling": "random", "server_op
 def test_what_is_picked_is_every_field_that_is_a_kind_of_part() -> None:
     configuration = resolve(OTHERS, check_parts=False)
     kinds = {kind.attribute for kind in SLOTS if not kind.chain}
-    picked = Method.of(configuration).picked()
-    assert picked.keys() == {declared.name for declared in fields(Method)} & kinds
-    assert len(picked) >= 10
-    assert picked == {name: getattr(configuration, name) for name in picked}
+    method = Method.of(configuration)
+    assert PICKED.keys() == {declared.name for declared in fields(Method)} & kinds
+    assert len(PICKED) >= 10
+    assert all(getattr(method, name) == getattr(configuration, name) for name in PICKED)
 
 
 def test_a_strategy_takes_every_part_of_a_method() -> None:
@@ -105,4 +103,4 @@ def test_a_rule_from_elsewhere_has_its_strategy() -> None:
 def test_a_rule_that_cannot_pool_is_refused(broken: dict[str, Any], word: str) -> None:
     rule: Any = type("Broken", (pooling_rules.get("nwa"),), broken)
     with pytest.raises(ConfigurationError, match=f"naive-weighted-averaging.*{word}"):
-        check_pooling(rule())
+        check_rule(rule())

@@ -33,7 +33,7 @@ from bfl.federation.sampling import Sampling
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
 from clients.state import PartStates
-from strategies.application.rounds import make_strategy
+from strategies import make_strategy
 from strategies.method import Method, RunSupport
 from strategies.privacy import pool_noise
 from strategies.server_state import Round

@@ -20,7 +20,7 @@ from bfl.engine.serial import SerialGrid
 from bfl.federation.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
 from bfl.learning.priors import priors
 from bfl.posteriors import Posterior
-from strategies import flower_clients
+from strategies import updates as received
 from strategies.method import Method
 from strategies.round import round_request, weigh
 from strategies.server_state import ServerState
@@ -173,7 +173,7 @@ def test_what_needs_all_updates_gets_them(
 def test_few_updates_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     alive: list[weakref.ref[Posterior]] = []
     most = 0
-    real = flower_clients.read_update
+    real = received.read_update
 
     def read(*given: Any, **named: Any) -> ClientUpdate:
         nonlocal most
@@ -183,7 +183,7 @@ def test_few_updates_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None
         most = max(most, sum(ref() is not None for ref in alive))
         return update
 
-    monkeypatch.setattr(flower_clients, "read_update", read)
+    monkeypatch.setattr(received, "read_update", read)
     clients = 40
 
     def reply(task: TrainTask, received: Posterior) -> RecordDict:

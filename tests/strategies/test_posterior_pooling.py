@@ -25,8 +25,7 @@ from bfl.federation.wire import (
 )
 from bfl.learning.corrections import corrections
 from bfl.posteriors import Posterior
-from strategies import PosteriorPooling, strategy_class
-from strategies.application.rounds import make_strategy
+from strategies import PosteriorPooling, make_strategy, strategy_class
 from strategies.method import ClientOptions, Method, RunSupport
 from strategies.server_state import Round
 

@@ -131,7 +131,7 @@ def test_what_the_node_sends_is_checked_like_an_update(variance, more, reason):
 
     moving = Parameter("norm/moving_variance", (1,), False, "ones", minimum=0.0)
     manifest = Manifest((Parameter("kernel", (2,), True, "zeros"), moving))
-    with pytest.raises(RunError, match=f"epoch 1, client 2: .*{reason}"):
+    with pytest.raises(RunError, match=f"epoch 1:\nclient 0: .*{reason}"):
         pretrained(reply, manifest=manifest)
 
 

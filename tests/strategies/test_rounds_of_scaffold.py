@@ -17,7 +17,7 @@ from bfl.federation.parts import Arrays, Trained
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
 from clients.state import PartStates
-from strategies.application.rounds import make_strategy
+from strategies import make_strategy
 from strategies.server_state import Round
 
 K, ROUNDS = 4, 120

@@ -26,9 +26,8 @@ from bfl.learning.training import LocalResult, LocalTask
 from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors import Posterior
 from clients import client_app
-from strategies import LogLinearPool
+from strategies import LogLinearPool, make_strategy
 from strategies.application.pretraining import configuration_of_pretraining
-from strategies.application.rounds import make_strategy
 from strategies.application.run import run_federation
 from strategies.method import RunSupport
 

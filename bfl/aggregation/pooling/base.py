@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bfl.errors import PosteriorError
+from bfl.errors import ConfigurationError, PosteriorError
 from bfl.posteriors.posterior import Posterior, Vector
 from bfl.registry import Component, Registry
 
@@ -432,6 +432,20 @@ def _check_decoded(rule: PoolingRule, decoded: Any, part: slice) -> None:
                 f"strategy {rule.name} gives {bad} of {size} {what}, among the parameters "
                 f"{part.start} to {part.stop - 1}"
             )
+
+
+def check_rule(rule: PoolingRule) -> None:
+    """Refuse a rule that cannot pool two small posteriors: ConfigurationError."""
+    previous, *clients = (
+        Posterior(np.array([mean, 0.5, -mean]), np.array([variance, 0.4, 2 * variance]))
+        for mean, variance in ((0.2, 1.0), (0.3, 0.5), (0.1, 0.7))
+    )
+    generators = [np.random.default_rng(seed) for seed in range(len(clients))]
+    kept = {"previous": previous, "unrounded": previous}
+    try:
+        pool(rule, clients, [1.0, 2.0], generators=generators, **kept)
+    except PosteriorError as error:
+        raise ConfigurationError(f"{error} (tried with two posteriors)") from error
 
 
 def _check_arrays(rule: PoolingRule, what: str, arrays: Any, count: int, size: int) -> None:

@@ -1,10 +1,15 @@
 """Which client has a personal model of which architecture."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from bfl.configuration import resolve
+from bfl.data.datasets import load_dataset
 from bfl.errors import ConfigurationError
 from bfl.learning.personalizations import Assignment
+from strategies.application.data import check_models
 
 TEN = "mlp:2,lenet5:2,cnn1:3,cnn2:3"
 
@@ -28,3 +33,14 @@ def test_numbers_go_by_partition_ids_and_a_last_model_without_one_is_for_all_oth
 def test_other_texts_and_unknown_models_are_refused(text):
     with pytest.raises(ConfigurationError, match="cnn9" if "cnn9" in text else "personal-models"):
         resolve({"strategy": "hbfl", "personalization": "alone", "personal-models": text})
+
+
+def test_images_that_are_too_small_for_somebodys_model_are_refused():
+    values = {"personalization": "distillation", "personal-models": "mlp:2,cnn1:1"}
+    configuration, small = resolve(values), load_dataset("digits")
+    large = replace(small, train_images=np.zeros((1, 28, 28, 1), np.uint8))
+    check_models(configuration, large, 3)
+    with pytest.raises(ConfigurationError, match="cnn1"):
+        check_models(configuration, small, 3)
+    with pytest.raises(ConfigurationError, match=r"3.*2"):
+        check_models(configuration, large, 2)
