@@ -132,6 +132,11 @@ def stamp() -> str:
     return f"[{time.monotonic() - _began:6.1f} s]"
 
 
+def tell(text: str) -> None:
+    """Print a line for people, behind those seconds."""
+    say(f"{stamp()} {text}")
+
+
 def doing(step: str) -> None:
     """Name what is done from now on, until the next call: what may take seconds."""
     global _step, _detail, _changed

@@ -425,7 +425,7 @@ def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterato
             return
         if outstanding.messages:
             replied = len(messages) - len(outstanding.messages)
-            detail(f"{replied} of {len(messages)} clients have replied")
+            detail(f"{replied} of {len(messages)} clients have replied" if replied else "")
             outstanding.pause()
 
 

@@ -65,9 +65,6 @@ def add_to(federation: argparse.ArgumentParser) -> None:
     )
     add = command("add-client", add_client, "add a client", ours)
     add.add_argument(
-        "--partition", type=int, metavar="P", help="its partition (default: the first free one)"
-    )
-    add.add_argument(
         "--public-key",
         type=path_argument,
         metavar="FILE",
@@ -128,9 +125,7 @@ def add_client(given: argparse.Namespace) -> None:
             key = read_text(given.public_key)
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"{given.public_key} is not a public key: {error}") from error
-    client = setup.add_client(
-        given.folder, given.name, partition_id=given.partition, public_key=key
-    )
+    client = setup.add_client(given.folder, given.name, key)
     print(f"client {client.name} has partition {client.partition_id}")
     print(f"its folder is {folder.client(client.name)}; {TO_THE_SERVER.format(listed)}")
     after = ClientList.read(listed).num_partitions
@@ -176,6 +171,8 @@ def check_folder(given: argparse.Namespace) -> None:
                     "number otherwise; allowed: a file classes.txt in a folder, or an array "
                     "class_names in an archive, with all classes of the run in its order"
                 )
+            if found and not found.encoding:
+                print("the run's classes have to be these, in this order, on all machines")
             if not given.run_config:
                 print("with the run's --run-config, all that it would refuse of them is said")
         print(f"client {identity.name}: its folder is complete")
@@ -237,9 +234,6 @@ def start_run(given: argparse.Namespace) -> None:
     try:
         with printing.shown(), flower.bundled(app.folder) as code:
 
-            def tell(text: str) -> None:
-                printing.say(f"{printing.stamp()} {text}")
-
             def make(changes: flower.Values) -> None:
                 values = app.for_flwr_run({**overrides, **paths, **changes})
                 environment, flwr = processes.flower_environment(home), processes.command("flwr")
@@ -247,13 +241,13 @@ def start_run(given: argparse.Namespace) -> None:
                 run.follow_run(flwr, code, server.CONNECTION, environment, values, log, part)
 
             run.wait_for_server(settings.superlink_port)
-            tell(
+            printing.tell(
                 f"run {folder.name}: its code is sent to the server, which starts a process for it"
             )
             make({})
             if chosen:
                 baselines.make_baselines(
-                    RunFolder(folder), chosen, lambda changes, _: make(changes), tell
+                    RunFolder(folder), chosen, lambda changes, _: make(changes), printing.tell
                 )
     except (RunError, KeyboardInterrupt) as error:
         # Not where it was refused before it began.

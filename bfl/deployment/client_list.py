@@ -99,10 +99,10 @@ class ClientList(Table):
             raise ConfigurationError(unknown_name("client", name, by_name))
         return by_name[name]
 
-    def vacant(self) -> list[int]:
-        """Return the free partitions; if all are taken, the next one."""
+    def vacant(self) -> int:
+        """Return the first free partition; if all are taken, the next one."""
         taken = {client.partition_id for client in self.clients}
-        return [p for p in range(self.num_partitions) if p not in taken] or [self.num_partitions]
+        return next(p for p in range(len(taken) + 1) if p not in taken)
 
     def with_client(self, client: Client) -> ClientList:
         """Return the list with one client more."""

@@ -18,7 +18,7 @@ from typing import Any
 import tomli_w
 
 from bfl.errors import RunError
-from bfl.printing import WAITS, doing, say, spoke, stamp
+from bfl.printing import WAITS, doing, spoke, stamp, tell
 
 STARTED = re.compile(r"Successfully started run (\d+)")
 COMPLETED = "finished:completed"
@@ -191,6 +191,6 @@ def _wait_for_end(
                 reason = details.removeprefix("ServerApp failed with exception: ")
                 raise RunError(f"run {run} is {status}: {reason}")
             if streamed:
-                say(f"the log has ended (status {streamed}), and run {run} goes on")
+                tell(f"the log has ended (status {streamed}), and run {run} goes on")
                 streamed = 0
         time.sleep(LOOK_INTERVAL)

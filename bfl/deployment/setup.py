@@ -62,13 +62,10 @@ def _names(given: str) -> list[str]:
     return [checked_name(word) for word in words]
 
 
-def add_client(
-    path: Path, name: str, *, partition_id: int | None = None, public_key: str | None = None
-) -> Client:
-    """Let one client more in; return it.
+def add_client(path: Path, name: str, public_key: str | None = None) -> Client:
+    """Let one client more in, on the first free partition; return it.
 
     Args:
-        partition_id: Its partition; None: the first free one.
         public_key: A key that the client has made itself; None: one is made here.
     """
     folder, listed, settings = _open(path)
@@ -77,8 +74,7 @@ def add_client(
         raise ConfigurationError(
             f"{folder.client(name)} is there already; choose another name, or remove it"
         )
-    chosen = listed.vacant()[0] if partition_id is None else partition_id
-    listed = _add_to_list(folder, listed, name, chosen, public_key)
+    listed = _add_to_list(folder, listed, name, listed.vacant(), public_key)
     _write_list(folder, listed, settings)
     return listed.client(name)
 

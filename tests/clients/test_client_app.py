@@ -4,6 +4,7 @@ import json
 import sys
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,13 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from bfl import plugins
+from bfl.configuration import resolve
 from bfl.data.datasets.encoding import Column
 from bfl.engine.flower import new_run
 from bfl.errors import BflError, DataError
 from bfl.federation.node_description import NodeDescription
 from bfl.federation.wire import TrainTask
+from clients import client_app
 from clients.client_app import cached_client, describe, train
 from clients.examples import PreparedClient
 
@@ -265,3 +268,17 @@ def test_data_of_a_nodes_own_are_of_one_site_and_train(tmp_path: Path) -> None:
     context = Context(new_run({}).run_id, 1, {**NODE, **own}, RecordDict(), {})
     task = TrainTask(1, 1, json.dumps({"dataset": "digits", "test-sites": "site:oslo"}), 10, None)
     assert cached_client(context, task).examples.size == 9
+
+
+def test_whoever_runs_a_node_sees_each_round(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = SimpleNamespace(simulated=False, in_actor=False)
+    configuration = resolve({"rounds": 2, "name": "mine"})
+    client = SimpleNamespace(node=node, configuration=configuration, examples=np.arange(7))
+    monkeypatch.setenv("BFL_CLIENT", "client north")
+    monkeypatch.setattr(client_app, "cached_client", lambda *_: client)
+    monkeypatch.setattr(client_app, "train_round", lambda *_: "reply")
+    assert ask(train, task(1)) == "reply"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("client north: run mine, round 1/2: 7 examples, ")

@@ -174,7 +174,6 @@ def test_private_files_have_to_be_private(
         ["add-client", "{made}", "client-0"],
         ["add-client", "{made}", "Some One"],
         ["add-client", "{made}", "server"],
-        ["add-client", "{made}", "someone", "--partition", "2"],
         ["revoke-client", "{made}", "client-9"],
         ["server", "{new}"],
         ["client", "{new}"],

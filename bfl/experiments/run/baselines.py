@@ -34,7 +34,7 @@ from bfl.experiments.results.summary import (
     values_before_closing,
 )
 from bfl.experiments.run.resume import FREE_TO_CHANGE
-from bfl.printing import doing, say
+from bfl.printing import doing, tell
 
 LOCAL, CENTRAL = "local", "central"
 COMPARED = ("accuracy", ERROR, "negative-log-likelihood", "expected-calibration-error")
@@ -86,7 +86,7 @@ def make_runs(
                 RunFolder.named(keys.output_dir, keys.name),
                 baselines,
                 lambda changes, count: make({**overrides, **changes}, count, engine_run=quiet),
-                say if run.console is None else lambda _: None,
+                tell if run.console is None else lambda _: None,
                 anew=anew,
             )
 
