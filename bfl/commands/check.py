@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 
 import numpy as np
 
 from bfl.commands.terminal import add_run_config_to
-from bfl.configuration import Configuration, resolve
+from bfl.configuration import resolve
 from bfl.configuration.sources import read_run_config
 from bfl.data.datasets import Dataset, Reading, cached_dataset, said_of
 from bfl.data.datasets.encoding import INDICATOR, MEAN, REFUSE, missing_cells
@@ -44,42 +44,48 @@ def check_data(given: argparse.Namespace) -> None:
     check_run({**read_run_config(given.run_config), "dataset": given.data})
 
 
-def check_run(values: Values, clients: int = 0) -> None:
-    """Print what is in a run's data, and all that the run would tell or refuse.
+def check_run(values: Values, nodes: int = 0, *, check_data: bool = True) -> Dataset | None:
+    """Print what a run's data hold and what it would tell; refuse all that it would, a line each.
+
+    Behind a refusal of some cells or columns the data are read on with these filled or left out.
 
     Args:
-        clients: The number of nodes, which alone know what they have; 0: those of a simulation.
+        nodes: The number of nodes, which alone know what they have; 0: a simulation.
+        check_data: Whether other data of the run must be on this machine.
     """
     doing("configuration and data are read")
-    app = FlowerApp.own()
-
-    def lines_of_run(reading: Reading) -> list[str]:
-        changed: Values = {**values, **reading.values()}
-        if not clients:
-            return _of_simulation(app, changed)
-        configuration, server = resolve(app.run_config(changed)), app.load_server()
-        return list(server.check_before_start(configuration, clients, own_data=True))
-
-    _report(resolve(app.run_config(values)), str(values["dataset"]), lines_of_run)
-
-
-def check_own_data(dataset: str, data_dir: str, run_config: Sequence[str]) -> Dataset | None:
-    """Print what is in a node's own data, and all that a run would refuse; return them.
-
-    Without a ``run_config`` nothing is said of the network.
-    """
-    app = FlowerApp.own()
-    wanted = resolve(app.run_config(read_run_config(run_config)), check_data=False)
-    known = {"dataset": dataset, "data_dir": data_dir, "test_sites": ""}
-    configuration = wanted.with_known(**known)
-
-    def lines_of_run(reading: Reading) -> list[str]:
-        found = cached_dataset(dataset, data_dir, reading)
-        if run_config:
-            app.load_server().check_own_data(configuration, found, 1)
-        return said_of(found)
-
-    return _report(configuration, dataset, lines_of_run)
+    app, refused = FlowerApp.own(), list[str]()
+    configuration = resolve(app.run_config(values), check_data=check_data)
+    keys, dataset = configuration.keys, None
+    reading = keys.reading
+    while dataset is None:
+        try:
+            dataset = cached_dataset(keys.dataset, keys.data_dir, reading)
+        except (ConfigurationError, DataError) as error:
+            refused.append(str(error))
+            before, reading = reading, _milder(reading, str(error))
+            if reading == before:
+                break
+    if dataset:
+        train, test = len(dataset.train_labels), len(dataset.test_labels)
+        print(f"{values['dataset']}: {train} training and {test} test examples")
+        site = getattr(configuration.partition, "site_column", "")
+        print(*_contents(dataset, keys.missing, site), sep="\n")
+        milder_values: Values = {**values, **reading.values()}
+        try:
+            if nodes:
+                milder = resolve(app.run_config(milder_values), check_data=check_data)
+                lines = app.load_server().check_before_start(milder, nodes, own_data=True)
+            else:
+                lines = _of_simulation(app, milder_values)
+        except (ConfigurationError, DataError) as error:
+            refused += str(error).splitlines()
+            lines = said_of(dataset)
+        for line in lines:
+            print(line)
+    if refused:
+        raise DataError("\n".join(dict.fromkeys(refused)))
+    return dataset
 
 
 def _of_simulation(app: FlowerApp, values: Values) -> list[str]:
@@ -96,40 +102,6 @@ def _of_simulation(app: FlowerApp, values: Values) -> list[str]:
     return lines + simulation.check(app, values, count, backend=backend, say=lines.append)
 
 
-def _report(
-    configuration: Configuration, word: str, lines_of_run: Callable[[Reading], list[str]]
-) -> Dataset | None:
-    """Print what a data set holds and what its run says; refuse all that is wrong, a line each.
-
-    Behind a refusal of some cells or columns the data are read on with these filled or left out.
-    """
-    keys, refused = configuration.keys, list[str]()
-    reading, dataset = keys.reading, None
-    while dataset is None:
-        try:
-            dataset = cached_dataset(keys.dataset, keys.data_dir, reading)
-        except (ConfigurationError, DataError) as error:
-            refused.append(str(error))
-            milder = _milder(reading, str(error))
-            if milder == reading:
-                break
-            reading = milder
-    if dataset:
-        site = getattr(configuration.partition, "site_column", "")
-        for line in (f"{word}: {_sizes(dataset)}", *_contents(dataset, keys.missing, site)):
-            print(line)
-        try:
-            lines = lines_of_run(reading)
-        except (ConfigurationError, DataError) as error:
-            refused += str(error).splitlines()
-            lines = said_of(dataset)
-        for line in dict.fromkeys(lines):
-            print(line)
-    if refused:
-        raise DataError("\n".join(dict.fromkeys(refused)))
-    return dataset
-
-
 def _milder(reading: Reading, refusal: str) -> Reading:
     """Return how data are read with what a refusal names filled, or else left out."""
     if reading.missing == REFUSE and "missing=" in refusal:
@@ -140,10 +112,6 @@ def _milder(reading: Reading, refusal: str) -> Reading:
     named = named or re.findall(r"(?<!unknown )column '([^',]+)'", refusal)
     more = [name for name in dict.fromkeys(named) if name not in (*left_out, reading.target)]
     return replace(reading, left_out=",".join([*left_out, *more]))
-
-
-def _sizes(dataset: Dataset) -> str:
-    return f"{len(dataset.train_labels)} training and {len(dataset.test_labels)} test examples"
 
 
 def _contents(dataset: Dataset, missing: str, site: str) -> Iterator[str]:

@@ -163,7 +163,12 @@ def check_folder(given: argparse.Namespace) -> None:
     if (given.folder / private_files.IDENTITY).is_file():
         identity, node = client.check_client(given.folder, datetime.now(UTC))
         if node.dataset:
-            found = check.check_own_data(node.dataset, node.data_dir or "", given.run_config)
+            values = {**read_run_config(given.run_config), "dataset": node.dataset}
+            values |= {"data-dir": node.data_dir or "", "name": "", "initial-posterior": ""}
+            values["test-sites"] = ""  # all of its data are of one site, which trains
+            if not given.run_config and node.dataset.startswith("table:"):
+                values["model"] = "mlp"  # without a run, nothing is said of the network
+            found = check.check_run(values, identity.num_partitions, check_data=False)
             # Nodes agree on the classes of tables before the first round.
             if found and found.numbered_here and not found.encoding:
                 raise ConfigurationError(
@@ -173,8 +178,6 @@ def check_folder(given: argparse.Namespace) -> None:
                 )
             if found and not found.encoding:
                 print("the run's classes have to be these, in this order, on all machines")
-            if not given.run_config:
-                print("with the run's --run-config, all that it would refuse of them is said")
         print(f"client {identity.name}: its folder is complete")
     else:
         _, listed = server.check_server(given.folder, datetime.now(UTC))

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from bfl.aggregation.pooling import check_rule
 from bfl.configuration import Configuration
-from bfl.data.datasets import Dataset, cached_dataset
+from bfl.data.datasets import cached_dataset
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.run.network import given_posterior
 from bfl.experiments.run.resume import check_output
@@ -43,12 +43,11 @@ def check_before_start(
             refused.append(error)
 
     with collected():
-        if not (own_data and keys.resume):  # nodes tell keys of the run that was begun
+        # Of a run that was begun nodes have told some keys.
+        if not own_data or (keys.name and not keys.resume):
             check_output(configuration)
-    with collected():
         if configuration.inference.gaussian:
             check_rule(configuration.pooling)
-    with collected():
         if keys.initial_posterior and not keys.resume:
             given_posterior(keys.initial_posterior)
     with collected():
@@ -58,7 +57,8 @@ def check_before_start(
         with collected():
             if not own_data:
                 configuration.partition.names(whole.train_columns)
-        check_own_data(configuration, whole, clients)
+        check_table(configuration, whole)
+        check_models(configuration, whole, clients)
         warnings = warnings_of_data(configuration, whole)
         if not own_data:
             nodes = {number: number for number in range(clients)}
@@ -72,9 +72,3 @@ def check_before_start(
     if refused:
         raise ConfigurationError("\n".join(dict.fromkeys(map(str, refused))))
     return warnings
-
-
-def check_own_data(configuration: Configuration, dataset: Dataset, clients: int) -> None:
-    """Refuse data that the run's network does not take, as those of a node."""
-    check_table(configuration, dataset)
-    check_models(configuration, dataset, clients)

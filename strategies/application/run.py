@@ -32,7 +32,6 @@ class FederationApp(ServerApp):
     """The ServerApp, which an engine of bfl's may ask before it starts."""
 
     check_before_start = staticmethod(preflight.check_before_start)
-    check_own_data = staticmethod(preflight.check_own_data)
 
 
 app = FederationApp()
