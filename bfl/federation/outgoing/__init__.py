@@ -149,7 +149,7 @@ def order_problem(chain: Sequence[Outgoing]) -> str:
     ordered = sorted(chain, key=lambda part: part.stage)
     if ordered == list(chain):
         return ""
-    return f"outgoing is '{_names(chain)}'; allowed: these in another order, '{_names(ordered)}'"
+    return f"outgoing is '{_names(chain)}', in another order; allowed: '{_names(ordered)}'"
 
 
 def length_problem(chain: Sequence[Outgoing]) -> str:
