@@ -113,9 +113,8 @@ def print_anywhere() -> None:
 SILENCE = 2.4
 """Seconds without output after which a line says what a command is doing."""
 
-REPEATED, LONG = 15.0, 60.0
-"""Seconds after which such a line comes again where it is no terminal's, and after which nothing
-has changed for long: lines are then four times as rare."""
+REPEATED = 15.0
+"""Seconds after which such a line comes again where it is no terminal's, and rarer with time."""
 
 WAITS = " ..."
 """The end of such a line."""
@@ -200,12 +199,10 @@ def _speak(over: Event) -> None:
                 line.truncate(shutil.get_terminal_size().columns - 1, overflow="ellipsis")
                 print(line.plain, end="\r", file=stream, flush=True)
                 _waiting_line = True
-        elif silence >= SILENCE:
-            again = REPEATED * (4 if now - _changed > LONG else 1)
-            if text != told or silence >= again:
-                print(f"{stamp()} {text}{WAITS}", file=stream, flush=True)
-                spoke()
-                told = text
+        elif silence >= (SILENCE if text != told else max(REPEATED, (now - _changed) / 4)):
+            print(f"{stamp()} {text}{WAITS}", file=stream, flush=True)
+            spoke()
+            told = text
     _erase_waiting_line()
 
 

@@ -30,14 +30,14 @@ def test_silence_is_filled_and_speech_is_not_interrupted(monkeypatch, capsys) ->
     assert capsys.readouterr().out == ""
 
 
-def test_what_has_not_changed_comes_again_and_less_often_after_long(monkeypatch, capsys) -> None:
+def test_what_has_not_changed_comes_again_and_rarer_with_time(monkeypatch, capsys) -> None:
     for name in ("SILENCE", "REPEATED"):
         monkeypatch.setattr(printing, name, 0.3)
     counts = []
-    for long in (60.0, 0.0):
-        monkeypatch.setattr(printing, "LONG", long)
+    for changed in (0.0, -60.0):
         with printing.shown():
             printing.doing("waiting")
+            monkeypatch.setattr(printing, "_changed", time.monotonic() + changed)
             time.sleep(1.5)
         counts.append(capsys.readouterr().out.count("waiting"))
     assert counts[0] >= 3 > counts[1]

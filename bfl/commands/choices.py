@@ -6,13 +6,12 @@ import argparse
 import re
 from collections.abc import Sequence
 
-import tomli_w
 from rich.markup import escape
 from rich.table import Table
 
 from bfl.commands.terminal import as_markdown, console
 from bfl.configuration.component_slots import REGISTRIES
-from bfl.configuration.settings import Setting, settings, settings_of, unknown_key, unset_values
+from bfl.configuration.settings import Setting, settings, settings_of, unknown_key
 from bfl.data.datasets import dataset_sources
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.registry import Registry
@@ -39,7 +38,6 @@ def add_list_to(choices: argparse.ArgumentParser) -> None:
 def add_keys_to(keys: argparse.ArgumentParser) -> None:
     """Add the options of ``bfl keys``."""
     keys.add_argument("word", nargs="?", default="", help="those with this in key or meaning")
-    keys.add_argument("--toml", action="store_true", help="as TOML")
     keys.add_argument("--markdown", action="store_true", help="as the page docs/keys.md")
     keys.set_defaults(run=list_keys)
 
@@ -78,9 +76,6 @@ def _choices_table(registry: Registry) -> Table:  # type: ignore[type-arg]
 
 def list_keys(given: argparse.Namespace) -> None:
     """Print all keys with their defaults."""
-    if given.toml:
-        print(tomli_w.dumps(unset_values()), end="")
-        return
     by_key: dict[str, list[Setting]] = {}
     for setting in settings():
         by_key.setdefault(setting.key, []).append(setting)

@@ -18,7 +18,6 @@ from bfl.deployment.private_files import FederationFolder
 from bfl.deployment.settings import ServerSettings, checked_hosts
 from bfl.errors import ConfigurationError, RunError
 from bfl.files import given_path
-from bfl.texts import read_text
 
 STATE = "state"
 Run = Callable[[argparse.Namespace], None]
@@ -118,22 +117,15 @@ def add_client(given: argparse.Namespace) -> None:
     """Let one client more in."""
     folder = FederationFolder(given.folder)
     listed = folder.server / private_files.CLIENTS
-    before = ClientList.read(listed).num_partitions if listed.is_file() else None
-    key = None
-    if given.public_key is not None:
-        try:
-            key = read_text(given.public_key)
-        except (OSError, ValueError) as error:
-            raise ConfigurationError(f"{given.public_key} is not a public key: {error}") from error
+    key = given.public_key and given.public_key.read_text(errors="replace")
     client = setup.add_client(given.folder, given.name, key)
     print(f"client {client.name} has partition {client.partition_id}")
     print(f"its folder is {folder.client(client.name)}; {TO_THE_SERVER.format(listed)}")
-    after = ClientList.read(listed).num_partitions
-    if after != before:
-        print(
-            f"there are {after} partitions now: each client needs its new identity.toml, and a "
-            "new start"
-        )
+    partitions = ClientList.read(listed).num_partitions
+    print(
+        f"there are {partitions} partitions: a client whose identity.toml has fewer needs its new "
+        "one, and a new start"
+    )
 
 
 def revoke_client(given: argparse.Namespace) -> None:

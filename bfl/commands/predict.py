@@ -283,10 +283,7 @@ def evaluate_run(given: argparse.Namespace) -> None:
         corruptions=given.corruptions,
         samples=given.samples,
     )
-    shape = (
-        "" if result.takes_rows else ", as images of " + " x ".join(map(str, result.image_shape))
-    )
-    print(f"{given.folder} on {found['examples']} examples of {given.data}{shape}")
+    print(f"{given.folder} on {found['examples']} examples of {given.data}")
     terminal.console().print(metrics_table(found["metrics"], found["samples"]))
     if found["foreign"]:
         rows = [

@@ -64,10 +64,9 @@ def _clients(given: Any) -> Any:
 
 
 class ClientList(Table):
-    """The clients that are let in, by partition id, and public keys that are not any more."""
+    """The clients that are let in, by partition id."""
 
     num_partitions: int = Field(ge=1)
-    revoked: Annotated[tuple[str, ...], Field(strict=False)] = ()
     clients: Annotated[tuple[Client, ...], pydantic.BeforeValidator(_clients)] = Field(
         (), alias="client"
     )
@@ -83,8 +82,6 @@ class ClientList(Table):
                         "each its own"
                     )
                 others[key, value] = client
-            if client.public_key in self.revoked:
-                raise ConfigurationError(f"client {client.name}: its public-key is revoked")
             if not 0 <= client.partition_id < self.num_partitions:
                 raise ConfigurationError(
                     f"client {client.name}: partition-id is {client.partition_id}; allowed: 0 to "
@@ -108,7 +105,6 @@ class ClientList(Table):
         """Return the list with one client more."""
         return ClientList(
             num_partitions=max(self.num_partitions, client.partition_id + 1),
-            revoked=self.revoked,
             clients=tuple(sorted((*self.clients, client), key=lambda each: each.partition_id)),
         )
 

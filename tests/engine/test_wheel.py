@@ -119,7 +119,7 @@ def test_the_commands_work_in_any_folder(scripts: Path, tmp_path: Path) -> None:
     printed = run(scripts, tmp_path, "bfl", "study", "fischer2024/table2", "--dry-run")
     assert "all of them can be made" in printed
     assert "--backend" in run(scripts, tmp_path, "flower-simulation", "--help")
-    assert "learning-rate" in run(scripts, tmp_path, "bfl", "keys", "--toml")
+    assert "learning-rate" in run(scripts, tmp_path, "bfl", "keys")
 
 
 def test_a_run_of_a_federation_ships_all_code(scripts: Path, tmp_path: Path) -> None:
