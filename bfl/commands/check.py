@@ -68,7 +68,7 @@ def check_run(values: Values, nodes: int = 0, *, check_data: bool = True) -> Dat
                 break
     if dataset:
         train, test = len(dataset.train_labels), len(dataset.test_labels)
-        print(f"{values['dataset']}: {train} training and {test} test examples")
+        print(f"{values.get('dataset', keys.dataset)}: {train} training and {test} test examples")
         site = getattr(configuration.partition, "site_column", "")
         print(*_contents(dataset, keys.missing, site), sep="\n")
         milder_values: Values = {**values, **reading.values()}

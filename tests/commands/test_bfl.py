@@ -103,14 +103,11 @@ def test_the_reference_pages_are_as_printed(name: str, capsys: pytest.CaptureFix
     assert page.read_text("utf-8") == capsys.readouterr().out, f"bfl {name} --markdown prints it"
 
 
-def test_keys_are_found_by_a_word_of_theirs(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    for word in ("learning-rate", "INITIAL learning"):
-        assert main(["keys", word]) == 0
-        printed = capsys.readouterr().out
-        assert " learning-rate " in printed
-        assert "dataset" not in printed
+def test_keys_are_found_by_a_word_of_theirs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys", "INITIAL learning"]) == 0
+    printed = capsys.readouterr().out
+    assert " learning-rate " in printed
+    assert "dataset" not in printed
 
 
 def test_plugins_are_listed_where_they_are_named(
@@ -125,13 +122,7 @@ def test_plugins_are_listed_where_they_are_named(
     assert "other.py" in capsys.readouterr().err
 
 
-OF_RUNS = (
-    *("show", "report", "plot", "evaluate --data x", "predict --data x"),
-    *("close --closing x", "run --resume"),
-)
-
-
-@pytest.mark.parametrize("command", OF_RUNS)
+@pytest.mark.parametrize("command", ["show", "plot", "predict --data x", "run --resume"])
 def test_a_misspelt_run_gets_the_nearest_one(
     command: str,
     tmp_path: Path,

@@ -111,8 +111,11 @@ def test_a_clients_data_are_below_its_folder_or_absolute(federation: FederationF
         "dataset": f"npz:{place.resolve() / 'data.npz'}",
     }
     (place / "clients.toml").touch()
-    (place / "node.toml").write_text('exchange = "masked"\nclients-list = "clients.toml"\n')
+    said = 'exchange = "masked"\nclients-list = "clients.toml"\nprivate = true\ngreatest-weight = 0.4\n'
+    (place / "node.toml").write_text(said)
     config = node_config(*check_client(place, NOW), Path("/state"), place / "key")
+    node = Node.of(SimpleNamespace(node_config=config))  # type: ignore[arg-type]
+    assert (node.private, node.greatest_weight, node.simulated) == (True, 0.4, False)
     assert config["exchange"] == "masked"
     assert config["clients-list"] == str(place.resolve() / "clients.toml")
     assert config["signing-key"] == str(place / "key")
@@ -121,16 +124,6 @@ def test_a_clients_data_are_below_its_folder_or_absolute(federation: FederationF
 def test_the_file_that_the_setup_writes_names_every_setting() -> None:
     named = re.findall(r"^# ([a-z-]+) = ", (setup.TEMPLATE / "node.toml").read_text(), re.MULTILINE)
     assert sorted(named) == sorted(NodeSettings.keys())
-
-
-def test_what_a_clients_operator_says_reaches_its_app(federation: FederationFolder) -> None:
-    place = federation.client("client-0")
-    said = "private = true\ngreatest-weight = 0.4\n"
-    (place / "node.toml").write_text(said)
-    config = node_config(*check_client(place, NOW), Path("/state"), place / "key")
-    node = Node.of(SimpleNamespace(node_config=config))  # type: ignore[arg-type]
-    assert (node.private, node.greatest_weight) == (True, 0.4)
-    assert not node.simulated
 
 
 @pytest.mark.parametrize(
