@@ -11,8 +11,6 @@ from typing import Any
 
 import psutil
 
-from bfl.experiments.results.environment import available_cpus
-
 WITH_PARENT = Path(__file__).with_name("with_parent.py")
 
 
@@ -21,6 +19,8 @@ def cpus_of_this_process() -> int:
 
     A Ray actor has its share; other processes BFL_CPUS, or all that the system gives them.
     """
+    from bfl.experiments.results.environment import available_cpus  # bfl --help needs no NumPy
+
     if in_ray_actor():
         context = sys.modules["ray"].get_runtime_context()
         # An actor with less than one CPU still computes with one thread.

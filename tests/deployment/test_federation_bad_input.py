@@ -111,7 +111,8 @@ def test_a_clients_data_are_below_its_folder_or_absolute(federation: FederationF
         "dataset": f"npz:{place.resolve() / 'data.npz'}",
     }
     (place / "clients.toml").touch()
-    said = 'exchange = "masked"\nclients-list = "clients.toml"\nprivate = true\ngreatest-weight = 0.4\n'
+    said = 'exchange = "masked"\nclients-list = "clients.toml"\n'
+    said += "private = true\ngreatest-weight = 0.4\n"
     (place / "node.toml").write_text(said)
     config = node_config(*check_client(place, NOW), Path("/state"), place / "key")
     node = Node.of(SimpleNamespace(node_config=config))  # type: ignore[arg-type]
