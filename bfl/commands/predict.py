@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
 
 from bfl.api import Predictions, Result, load
@@ -45,7 +43,7 @@ PRINTED = (
 USUAL_NAMES = ("images", "x_test")
 """Usual names of the array of images in a file."""
 
-NPZ, CSV = ".npz", ".csv"
+CSV = ".csv"
 
 
 def add_to(predict: argparse.ArgumentParser) -> None:
@@ -66,8 +64,8 @@ def add_to(predict: argparse.ArgumentParser) -> None:
         "--output",
         type=terminal.path_argument,
         metavar="FILE",
-        help="what gets the predictions, a new file: .csv with a line for each image or row, or "
-        ".npz with all arrays (default: RUN-NAME-predictions.csv, here, written anew)",
+        help="what gets the predictions, a new .csv file with a line for each image or row "
+        "(default: RUN-NAME-predictions.csv, here, written anew)",
     )
     add_prediction_to(predict)
     predict.set_defaults(run=predict_images)
@@ -103,7 +101,7 @@ def predict_images(given: argparse.Namespace) -> None:
     table = _is_table(given, result.takes_rows)
     names = (given.folder.resolve().name, given.data.resolve().stem)
     output = given.output or Path(f"{'-'.join(names)}-predictions{CSV}")
-    terminal.check_suffix("--output", output, NPZ, CSV)
+    terminal.check_suffix("--output", output, CSV)
     if given.output:  # the default is this command's own file
         terminal.check_new(output)
     _ = result.posterior  # what is wrong with the run's folder is not said of the images
@@ -132,18 +130,10 @@ def predict_images(given: argparse.Namespace) -> None:
         print(f"{unlike} of {counted(len(columns), unit)} {UNLIKE}{_passes(result.metrics)}")
     samples = counted(predictions.samples, "sample")
     print(f"{counted(len(columns), 'prediction')} of {samples}: ", end="")
-    if output.suffix.lower() == CSV:
-        if table:
-            columns = tables.table_as_written(given.data).join(columns, lsuffix=" (given)")
-        terminal.write_output(
-            output, columns.to_csv(index=False).encode("utf-8", "surrogateescape")
-        )
-        return
-    arrays = {**predictions.arrays(), "files": np.array(files)}
-    arrays |= {name: columns[name].to_numpy() for name in ("lower", "upper") if name in columns}
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)
-    terminal.write_output(output, buffer.getvalue())
+    if table:
+        columns = tables.table_as_written(given.data).join(columns, lsuffix=" (given)")
+    text = columns.to_csv(index=False)
+    terminal.write_output(output, text.encode("utf-8", "surrogateescape"))
 
 
 def _is_table(given: argparse.Namespace, takes_rows: bool) -> bool:
@@ -217,7 +207,7 @@ def _read_images(given: argparse.Namespace, result: Result) -> tuple[Sequence[An
     if reading.pixel_range:
         raise DataError(
             f"{given.data} is of image files, and {given.folder} was made on measurements "
-            f"({PIXEL_RANGE} {reading.pixel_range}); allowed: {NPZ} or .npy"
+            f"({PIXEL_RANGE} {reading.pixel_range}); allowed: .npz or .npy"
         )
     files, images = pictures.read_unlabelled(given.data, reading)
     return files, images / 255 if images.dtype.kind == "f" else images

@@ -156,9 +156,8 @@ def _evaluate(
         if isinstance(predictions, Predictions):
             wrong = predictions.predicted != test.tested_on
             seen = numbers | monitoring.error_auroc(predictions.epistemic, wrong)
-        monitoring.CollapseWatch(folder, run.progress.say).look(
-            seen, samples, files.FINAL_EVALUATION
-        )
+        when, say = files.FINAL_EVALUATION, run.progress.say
+        monitoring.warn_of_collapse(folder, seen, samples, when, say)
 
     def of_some(positions: Positions) -> Numbers:
         some, labels = predictions.take(positions), test.tested_on[positions]

@@ -57,7 +57,6 @@ class FederationRun(RunSupport):
         self.folder = str(self.results.path.resolve())
         self.checkpoints = Checkpoints(self.results)
         self.privacy: privacy.PrivacyAccount | None = None
-        self._collapse = monitoring.CollapseWatch(self.results, self.progress.say)
         self._left_out: Sequence[Mapping[str, Any]] = ()
 
     def first_state(self, posterior: Posterior) -> ServerState:
@@ -189,7 +188,8 @@ class FederationRun(RunSupport):
         self.progress.round(number, finished.seconds, metrics)
         if posterior.size:
             samples = self.configuration.keys.evaluate_mc_samples
-            self._collapse.look(metrics, samples, f"round {number}")
+            when, say = f"round {number}", self.progress.say
+            monitoring.warn_of_collapse(self.results, metrics, samples, when, say)
         on_round = run_of(self.grid).on_round
         try:
             on_round(number, metrics, posterior)

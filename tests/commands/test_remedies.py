@@ -11,7 +11,6 @@ import pytest
 import bfl
 from bfl.commands.main import main
 from bfl.errors import RunError
-from bfl.experiments.results.monitoring import CollapseWatch
 from bfl.experiments.results.run_folder import DATA, RunFolder
 
 KEYS: dict[str, Any] = {
@@ -111,17 +110,7 @@ def test_a_named_command_works(
     assert call(whole.format(found[0])) == 0
 
 
-def test_a_posterior_that_has_collapsed_is_closed_as_advised(place: Path) -> None:
-    folder, said = RunFolder(place / "runs" / "over"), list[str]()
-    dead = {"mean-epistemic": 0.0, "mean-aleatoric": 1.0}
-    CollapseWatch(folder, said.append).look(dead, 2, "round 1")
-    [advice] = re.findall(r'"(bfl close [^"]+)"', said[0])
-    assert call(advice.replace("FOLDER", "runs/over")) == 0
-    # Clients with data of their own are not here, and no simulation can stand in for them.
-    other = RunFolder(place / "runs" / "interrupted")
-    other.write_json(DATA, {"test": "digest"})
-    CollapseWatch(other, said.append).look(dead, 2, "round 1")
-    assert "bfl close" not in said[1]
-    shutil.copytree(folder.path, place / "federated")
+def test_a_federation_is_not_closed_by_a_simulation(place: Path) -> None:
+    shutil.copytree(place / "runs" / "over", place / "federated")
     RunFolder(place / "federated").write_json(DATA, {"test": "digest"})
     assert call("bfl close federated --closing feature-density") == 2

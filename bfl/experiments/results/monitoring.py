@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -28,14 +27,10 @@ VALIDATION = "validation-"  # prefix of the names of metrics on the server's own
 LEAST_SHARE, MOST_AT_FLOOR = 1e-2, 0.5
 COLLAPSED = "the epistemic uncertainty has collapsed"
 ERROR_AUROC, CHANCE_DEVIATION = "epistemic-error-auroc", "chance-deviation"
-CLOSING = f"bayesian-head+{DENSITY}"
-CLOSABLE = {
-    "task": "classification",
-    "example-privacy": "none",
-    "shared": "all",
-    "pretrain-examples": 0,
-}
-"""Keys of a run that may have this closing, if nothing that goes out has noise."""
+REMEDY = (
+    f"the score {DENSITY} of a closing round does (key closing, command bfl close), where the run "
+    'can have one, and rules such as strategy="nwa" keep it longer'
+)
 
 
 def collapse(numbers: Mapping[str, Any], samples: int) -> str | None:
@@ -88,29 +83,18 @@ def error_auroc(epistemic: FloatArray, wrong: npt.NDArray[np.bool_]) -> dict[str
     return {ERROR_AUROC: auroc(wrong, epistemic), CHANCE_DEVIATION: chance}
 
 
-@dataclass
-class CollapseWatch:
-    """Warns once in a run, resumed or not, that the epistemic uncertainty has collapsed."""
-
-    folder: RunFolder
-    say: Callable[[str], None]
-
-    def look(self, numbers: Mapping[str, Any], samples: int, when: str) -> None:
-        """Assess a variational posterior by its numbers; see ``collapse``."""
-        found = collapse(numbers, samples)
-        if not found or any(COLLAPSED in text for text in self.folder.warnings()):
-            return
-        config = self.folder.config()
-        remedy = f'the score {DENSITY} does, which closing="{CLOSING}" adds'
-        if not self.folder.nodes_have_data:
-            remedy += f', and "bfl close {self.folder.path} --closing {CLOSING}" once it is over'
-        refused = any(config.get(key, word) != word for key, word in CLOSABLE.items())
-        if refused or "noise" in config.get("outgoing", ""):
-            remedy = 'rules such as strategy="nwa" keep it longer'
-        elif DENSITY in config.get("closing", ""):
-            remedy = f"the score {DENSITY} of its closing round does"
-        self.say(f"warning, {when}: {found}; {remedy}")
-        self.folder.append_warning(f"{when}: {found}; {remedy}")
+def warn_of_collapse(
+    folder: RunFolder,
+    numbers: Mapping[str, Any],
+    samples: int,
+    when: str,
+    say: Callable[[str], Any],
+) -> None:
+    """Warn, once in a run, of a variational posterior that has collapsed; see ``collapse``."""
+    found = collapse(numbers, samples)
+    if found and not any(COLLAPSED in text for text in folder.warnings()):
+        say(f"warning, {when}: {found}; {REMEDY}")
+        folder.append_warning(f"{when}: {found}; {REMEDY}")
 
 
 SURE = 0.9

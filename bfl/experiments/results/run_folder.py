@@ -273,7 +273,7 @@ class RunFolder(Files):
 
     @classmethod
     def at(cls, path: Path) -> RunFolder:
-        """Return the folder of a run that is there; DataError for none, or for an old version."""
+        """Return the folder of a run that is there; DataError for none."""
         folder = cls(path)
         if not folder.holds(CONFIG):
             beside, below = (path.parent.glob(f"{near}/{CONFIG}") for near in ("*", "runs/*"))
@@ -281,11 +281,6 @@ class RunFolder(Files):
             raise DataError(
                 f"{path} is not the folder of a run: it has no file {CONFIG}"
                 f"{files.near_path(path, found)}"
-            )
-        if folder.holds("environment.json") and not folder.holds(RUN):
-            raise DataError(
-                f"{path} was made by an earlier version of bfl, without a {RUN}: make the run "
-                "again, or read it with that version"
             )
         return folder
 

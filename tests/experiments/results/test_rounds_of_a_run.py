@@ -16,9 +16,9 @@ from bfl.experiments.results.clients import (
     means_over_clients,
 )
 from bfl.experiments.results.monitoring import (
-    CollapseWatch,
     collapse,
     error_auroc,
+    warn_of_collapse,
 )
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.table import ProgressReport
@@ -167,21 +167,11 @@ def test_criterion(numbers, samples, collapsed):
 def test_a_run_is_warned_once_also_when_it_is_resumed(tmp_path):
     folder, said = RunFolder.create(tmp_path, "run", {}, {}), []
     collapsed = {**HEALTHY, "fraction-at-scale-floor": 0.9}
-    watch = CollapseWatch(folder, said.append)
-    watch.look(HEALTHY, 5, "round 1")
-    assert (said, folder.warnings()) == ([], [])
-    watch.look(collapsed, 5, "round 2")
-    watch.look(collapsed, 5, "round 3")
-    CollapseWatch(folder, said.append).look(collapsed, 5, "round 4")
+    for number, numbers in enumerate((HEALTHY, collapsed, collapsed), start=1):
+        warn_of_collapse(folder, numbers, 5, f"round {number}", said.append)
     assert len(said) == len(folder.warnings()) == 1
     assert said[0].startswith("warning, round 2: ")
     assert folder.warnings()[0].startswith("round 2: ")
-    assert f'"bfl close {folder.path} --closing bayesian-head+feature-density"' in said[0]
-    for key, word in (("outgoing", "clip+noise"), ("example-privacy", "dp-sgd")):
-        private = RunFolder.create(tmp_path, word, {key: word}, {})
-        CollapseWatch(private, said.append).look(collapsed, 5, "round 1")
-        assert "density" not in said[-1]
-        assert 'strategy="nwa"' in said[-1]
 
 
 def test_what_tells_errors_no_better_than_chance_is_of_no_use() -> None:

@@ -285,12 +285,6 @@ def test_texts_of_a_file_are_escaped_and_short_in_messages(folder):
     assert len(str(caught.value)) < 1000
 
 
-def test_a_folder_of_an_earlier_version_is_named_as_such(folder):
-    (folder.path / "run.json").rename(folder.path / "environment.json")
-    with pytest.raises(DataError, match="earlier version"):
-        RunFolder.at(folder.path)
-
-
 # More rounds ---------------------------------------------------------------------------------
 
 
