@@ -17,7 +17,6 @@ from bfl.closing import Closed
 from bfl.commands.predict import read_images
 from bfl.data.datasets.archive import read_archive
 from bfl.errors import BflError, DataError
-from bfl.experiments.results.figures.predictions import read_examples
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.state import Snapshots
 from bfl.posteriors import Manifest, Parameter
@@ -46,7 +45,6 @@ ARRAYS: dict[str, dict[str, Any]] = {
         "samples": np.array(2),
         **{name: np.zeros(4) for name in ("expected-entropy", "aleatoric", "epistemic")},
     },
-    "examples": {"example-positions": LABELS, "example-images": IMAGES, "labels": LABELS},
     "closing": {
         "head": np.zeros((3, 2)),
         "from-head": np.array(True),
@@ -67,7 +65,6 @@ ARRAYS: dict[str, dict[str, Any]] = {
 FILES = {
     "posterior": "posterior.npz",
     "predictions": "predictions.npz",
-    "examples": "predictions.npz",
     "snapshot": "round-000001.000001.snapshot",
 }
 READERS: dict[str, Callable[[Path], object]] = {
@@ -75,7 +72,6 @@ READERS: dict[str, Callable[[Path], object]] = {
     "images": lambda path: read_images(path),
     "posterior": lambda path: RunFolder(path.parent).posterior(),
     "predictions": lambda path: RunFolder(path.parent).predictions(),
-    "examples": lambda path: read_examples(RunFolder(path.parent)),
     "closing": lambda path: read_closing(path.parent),
     "snapshot": lambda path: Snapshots(path.parent).at(1),
 }

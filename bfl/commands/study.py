@@ -125,9 +125,6 @@ def add_report_to(report: argparse.ArgumentParser) -> None:
     report.add_argument(
         "--to", type=path_argument, help="the file (default: report.html in the folder)"
     )
-    report.add_argument(
-        "--images", action="store_true", help="show some test images of a run, which it then holds"
-    )
     report.set_defaults(run=write_report)
 
 
@@ -151,7 +148,7 @@ def write_report(given: argparse.Namespace) -> None:
         asked = opened(given.folder, given)
         folder, page = asked.folder.path, study_report(asked)
     else:
-        folder, page = given.folder, run_report(RunFolder.at(given.folder), images=given.images)
+        folder, page = given.folder, run_report(RunFolder.at(given.folder))
     write_output(given.to or folder / REPORT, page.encode())
 
 

@@ -148,8 +148,6 @@ def _evaluate(
     _say_not_finite(run, numbers)
     if closing:
         numbers |= _familiarities(run, closing, predictions, shown_foreign)
-    if not test.encoding and test.test_targets is None:
-        summary.write_examples(folder, predictions, test.test_images)
     _write_learnt(run, posterior, partial(predict, images=test.test_images[:COMPARED]))
     if posterior.size:
         seen = numbers

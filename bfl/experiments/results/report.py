@@ -129,23 +129,18 @@ def explained(word: str) -> str:
     return ""
 
 
-def run_report(folder: RunFolder, *, images: bool = False) -> str:
-    """Return the report of a run as one HTML page; DataError for a run that is not finished.
-
-    Args:
-        images: Whether it shows the test images that ``predictions.npz`` holds, if any.
-    """
+def run_report(folder: RunFolder) -> str:
+    """Return the report of a run as one HTML page; DataError for a run that is not finished."""
     found = _Run(folder)
     cards = _cards(found)
-    shown = figures.predictions.certain_images(folder) if images else None
     return page(
         title=folder.path.name,
-        about=[*_about(found), _of_the_data(found, shown is not None)],
+        about=[*_about(found), _of_the_data(found)],
         summary=[_how_good(found), _how_sure(found), _what_to_beware(found)],
         tiles=cards,
         tested=found.tested,
         words=sorted({*found.numbers, *(card["name"] for card in cards)}),
-        sections=[*_sections(found, shown), *_origin(found)],
+        sections=[*_sections(found), *_origin(found)],
     )
 
 
@@ -221,12 +216,10 @@ def _about(run: _Run) -> Iterator[str]:
     yield from environment.describe_times([made])
 
 
-def _of_the_data(run: _Run, images: bool) -> str:
+def _of_the_data(run: _Run) -> str:
     shown = ["names of classes and clients", "counts", "scores"]
     if run.tested and run.classes is None:
         shown.insert(0, "true and predicted numbers of test examples")
-    if images:
-        shown.insert(0, "test images")
     return f"Of the data, this page shows {', '.join(shown[:-1])} and {shown[-1]}: nothing else."
 
 
@@ -358,7 +351,7 @@ def _area_interval(area: float, positives: int, negatives: int) -> str:
     return f"95 %: {' to '.join(ends)}"
 
 
-def _sections(run: _Run, images: MatplotlibFigure | None) -> Iterator[Section]:
+def _sections(run: _Run) -> Iterator[Section]:
     folder = run.folder
     if run.warnings:
         yield Section("Warnings", items=run.warnings)
@@ -380,11 +373,6 @@ def _sections(run: _Run, images: MatplotlibFigure | None) -> Iterator[Section]:
         yield section
     for title, names in SECTIONS.items():
         section = Section(title)
-        if title == "Clients" and images:
-            shown = Section("Test images")
-            caption = "The test images with the most and with the least certain predictions."
-            shown.draw("test-images", images, caption)
-            yield shown
         for name in names:
             if (drawn := figures.draw(name, folder, titled=False)) is not None:
                 section.draw(name, drawn, figures.caption_of(name))

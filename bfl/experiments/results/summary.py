@@ -164,26 +164,6 @@ def _on_grid(curves: Curves) -> dict[str, Any]:
     }
 
 
-BY = "predictive-entropy"
-"""The uncertainty by which images are chosen: aleatoric and epistemic together."""
-
-POSITIONS, IMAGES = "example-positions", "example-images"
-"""Arrays in ``predictions.npz``: where some test images stand (n,), and these (n, H, W, C)."""
-
-MOST = 8  # images of each kind
-
-
-def write_examples(folder: RunFolder, predictions: Predictions, images: Images) -> None:
-    """Add the most and the least certain test images, equally many, to a run's predictions.
-
-    They are in the order of their uncertainty, and ties in that of the N test images.
-    """
-    order = np.argsort(uncertainties.create(BY).measure(predictions), kind="stable")
-    of_each = min(MOST, len(order) // 2)
-    chosen = np.concatenate([order[:of_each], order[len(order) - of_each :]])
-    folder.add_arrays(files.PREDICTIONS, {POSITIONS: chosen, IMAGES: images[chosen]})
-
-
 def write_owners(
     folder: RunFolder, parts: Iterable[npt.NDArray[np.int64] | None], examples: int
 ) -> None:

@@ -19,15 +19,12 @@ from bfl.evaluation.prediction import PredictionStatistics
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results import RunFolder, table, write_evaluation
 from bfl.experiments.results.figures import FIGURES, draw, draw_all, style
-from bfl.experiments.results.figures.predictions import certain_images
 from bfl.experiments.results.figures.rounds import measured_by_clients
-from bfl.experiments.results.figures.style import COLORS, INK, short_names
+from bfl.experiments.results.figures.style import short_names
 from bfl.experiments.results.run_folder import CORRUPTIONS, PREDICTIONS
 from bfl.experiments.results.summary import (
-    BY,
     by_strength,
     predicted_by_strength,
-    write_examples,
     write_foreign,
 )
 from bfl.experiments.results.table import metrics_table, results_table
@@ -70,7 +67,6 @@ def make_run(path, name, samples=4, config=CONFIG, rounds=12):
     images = random.integers(0, 256, (300, 5, 4, 3), dtype=np.uint8)
     predictions = replace(predictions, familiarity=random.random(300))
     numbers = write_evaluation(folder, predictions, labels, config)
-    write_examples(folder, predictions, images)
     folder.write_metrics(numbers)
     weight = Parameter("dense/kernel", (20, 30), True, "he-normal")
     spread = Posterior(np.zeros(600), random.gamma(1.0, 0.01, 600))
@@ -312,7 +308,6 @@ def evaluated(folder: RunFolder, examples: int = EXAMPLES) -> tuple[Any, Any, An
     images = random.integers(0, 256, (examples, 6, 5, 1), dtype=np.uint8)
     write_evaluation(folder, predictions, labels)
     folder.write_json("run.json:network", {"class-names": CLASS_NAMES})
-    write_examples(folder, predictions, images)
     return predictions, labels, images
 
 
@@ -376,27 +371,6 @@ def test_networks_of_points_have_no_epistemic_panel(
     assert [axes.get_xlabel() for axes in panels] == ["aleatoric", "predictive entropy"]
     assert panels[0].get_title("right") == said
     assert "epistemic" not in texts(draw("retention-curves", folder))
-
-
-def test_the_most_and_the_least_certain_images_are_no_figure_of_every_run(
-    folder: RunFolder,
-) -> None:
-    predictions, labels, images = evaluated(folder)
-    order = np.argsort(uncertainties.create(BY).measure(predictions), kind="stable")
-    drawn = certain_images(folder)
-    for axes, at in ((drawn.axes[0], order[0]), (drawn.axes[-1], order[-1])):
-        np.testing.assert_array_equal(axes.images[0].get_array(), images[at][..., 0])
-        shown = [CLASS_NAMES[int(values[at])][:9] for values in (predictions.predicted, labels)]
-        for name, line in zip(shown, axes.get_xlabel().split("\n"), strict=False):
-            assert name in line
-        right = predictions.predicted[at] == labels[at]
-        assert axes.xaxis.label.get_color() == (INK if right else COLORS[1])
-    assert len(drawn.axes) == 16
-    assert clipped(drawn) <= 0
-    for few, panels in ((1, 0), (3, 2)):
-        evaluated(folder, few)
-        drawn = certain_images(folder)
-        assert (len(drawn.axes) if drawn else 0) == panels
 
 
 def clients(count: int, number: int, **more: float) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Figures of the final predictions of classes and of numbers, and of test and foreign images."""
+"""Figures of the final predictions of classes and of numbers, and of foreign images."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bfl.data.images import Images, as_type
 from bfl.evaluation.metrics.expected_calibration_error import ExpectedCalibrationError
 from bfl.evaluation.metrics.scores import wilson_interval
-from bfl.evaluation.prediction.predictions import IntArray
 from bfl.evaluation.regression import LEVEL, SQUARED
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results import run_folder
 from bfl.experiments.results.figures import style
 from bfl.experiments.results.figures.style import COLORS, FAINT, INK
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.results.summary import BY, IMAGES, POSITIONS, QUANTILES, auroc
+from bfl.experiments.results.summary import QUANTILES, auroc
 from bfl.experiments.results.table import three_digits
 from bfl.texts import counted
 
@@ -317,56 +315,6 @@ def predicted_numbers(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
     error = np.sqrt(np.mean((predicted.mean - targets) ** 2))
     examples = counted(targets.size, "test example")
     return drawing, f"Predicted numbers · RMSE {error:.4g}, {examples}"
-
-
-def read_examples(folder: RunFolder) -> tuple[IntArray, Images]:
-    """Return the positions of some test images (n,), by rising uncertainty, and these images."""
-    with folder.reading_arrays(run_folder.PREDICTIONS) as held:
-        found = held.checked([POSITIONS, IMAGES], rows=POSITIONS)
-        places, images = found[POSITIONS], found[IMAGES]
-        last = len(held["labels"]) - 1
-        if images.ndim != 4 or places.dtype.kind != "i" or places.max(initial=0) > last:
-            raise ValueError("the arrays do not go together")
-    return places, images
-
-
-def certain_images(folder: RunFolder) -> MatplotlibFigure | None:
-    """Draw test images with the lowest and with the highest predictive entropy; None without any.
-
-    This is no figure of every run: it shows data, and a report has it on request alone.
-
-    Reference:
-        Filos et al. (2019), Fig. 4 (images by their uncertainty).
-    """
-    if not folder.holds(f"{run_folder.PREDICTIONS}:{IMAGES}"):
-        return None
-    places, images = read_examples(folder)
-    predictions, labels = folder.predictions()
-    ranks = uncertainties.create(BY).measure(predictions)
-    names = style.short_names(folder.class_names(), longest=10)
-    names = names or list(map(str, range(predictions.classes)))
-    half = len(places) // 2
-    if not half:
-        return None
-    with style.styled():
-        drawing = style.new_figure(max(4.5, 1.05 * half + 0.6), 4.2)
-        panels = drawing.subplots(2, half, squeeze=False)
-        for axes, place, image in zip(panels.ravel(), places, images, strict=False):
-            shown = as_type(image, np.dtype(np.uint8)) if image.shape[-1] == 3 else image[..., 0]
-            axes.imshow(shown, "gray", vmin=0, vmax=255, interpolation="nearest")
-            predicted, true = predictions.predicted[place], labels[place]
-            axes.set_xlabel(
-                f"{names[predicted]}\n({names[true]})\n{ranks[place]:.3g}",
-                fontsize=7.0,
-                color=INK if predicted == true else COLORS[1],
-            )
-            axes.set(xticks=[], yticks=[])
-            axes.grid(visible=False)
-        for axes, which in zip(panels[:, 0], ("most certain", "least certain"), strict=True):
-            axes.set_ylabel(which)
-        drawing.supxlabel(f"predicted class (true class), {BY.replace('-', ' ')}", fontsize=8.0)
-        drawing.draw_without_rendering()
-    return drawing
 
 
 def foreign_images(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
