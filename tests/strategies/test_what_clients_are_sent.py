@@ -39,8 +39,7 @@ def test_no_file_of_the_server_is_named_in_a_task(tmp_path: Path) -> None:
         sent.append(task)
         return reply_content(received, {"num-examples": 3})
 
-    given = {"output-dir": str(tmp_path), "name": "secret-project"}
-    given["server-data"] = f"npz:{tmp_path}/x"
+    given = {"output-dir": str(tmp_path), "server-data": f"npz:{tmp_path}/x"}
     configuration = resolve(given, check_data=False, check_parts=False)
     run = RunSupport(folder=str(tmp_path / "run"))
     strategy = make_strategy(configuration, 10, [np.arange(3), np.arange(3)], run=run)
@@ -52,7 +51,6 @@ def test_no_file_of_the_server_is_named_in_a_task(tmp_path: Path) -> None:
         assert len(sent) == 2
         for task in sent:
             assert str(tmp_path) not in task.configuration
-            assert "secret-project" not in task.configuration
             assert task.run_folder == (str(tmp_path / "run") if simulated else "")
 
 
