@@ -182,35 +182,26 @@ def changed(folder: Path, to: Path, change: Callable[[dict[str, Any]], object]) 
     return bfl.load(to)
 
 
-def test_a_network_that_is_not_the_posteriors_is_refused(
+def test_a_description_of_another_network_or_of_none_is_refused(
     result: bfl.Result, images: Images, tmp_path: Path
 ) -> None:
     def with_model(content: dict[str, Any]) -> None:
         content["keys"]["model"] = "resnet14"
 
-    def without_a_class(content: dict[str, Any]) -> None:
-        del content["class-names"][0]
-
-    for number, change in enumerate((with_model, without_a_class)):
-        other = changed(result.folder, tmp_path / str(number), change)
-        for use in (lambda run=other: run.predict(images), other.keras_model):
-            with pytest.raises(DataError, match=r"not th.* of the network"):
-                use()
-
-
-def test_a_description_that_cannot_be_used_is_named(
-    result: bfl.Result, images: Images, tmp_path: Path
-) -> None:
-    for number, change in enumerate(
+    other, unusable = r"not th.* of the network", "cannot be used"
+    for number, (change, match) in enumerate(
         (
-            lambda content: content.update(format=99),
-            lambda content: content.pop("image-shape"),
-            lambda content: content["keys"].pop("seed"),
+            (with_model, other),
+            (lambda content: content["class-names"].pop(0), other),
+            (lambda content: content.update(format=99), unusable),
+            (lambda content: content.pop("image-shape"), unusable),
+            (lambda content: content["keys"].pop("seed"), unusable),
         )
     ):
-        other = changed(result.folder, tmp_path / str(number), change)
-        with pytest.raises(DataError, match="cannot be used"):
-            other.predict(images)
+        run = changed(result.folder, tmp_path / str(number), change)
+        for use in (lambda run=run: run.predict(images), run.keras_model):
+            with pytest.raises(DataError, match=match):
+                use()
 
 
 def test_other_versions_are_warned_of(result: bfl.Result, images: Images, tmp_path: Path) -> None:

@@ -63,19 +63,15 @@ def test_a_server_of_another_name_or_authority_is_refused(made: Path, tmp_path: 
             wait_for_server(caller(port, host), folder / "ca.crt", print)
 
 
-@pytest.mark.parametrize(
-    ("ahead", "named"), [(3600.0, r"3[56]\d\d s behind"), (-3600.0, r"3[56]\d\d s ahead of")]
-)
-def test_a_clock_that_flower_does_not_take_is_refused(made: Path, ahead: float, named: str) -> None:
-    refused = pytest.raises(DataError, match=f"client a: this machine's clock is {named}")
-    with server(made / "server", ahead=ahead) as port, refused:
+def test_a_clock_that_flower_does_not_take_is_refused(made: Path) -> None:
+    refused = pytest.raises(
+        DataError, match=r"client a: this machine's clock is 3[56]\d\d s behind"
+    )
+    with server(made / "server", ahead=3600.0) as port, refused:
         wait_for_server(caller(port), made / "server" / "ca.crt", print)
-
-
-@pytest.mark.parametrize("ahead", [5.0, -301.0])
-def test_the_bounds_are_those_of_flower(ahead: float) -> None:
-    with pytest.raises(DataError, match=r"client a: this machine's clock is \d+ s"):
-        check_clock("client a", ahead)
+    for far in (5.0, -301.0):
+        with pytest.raises(DataError, match=r"client a: this machine's clock is \d+ s"):
+            check_clock("client a", far)
     for near in (3.9, 0.0, -299.0):
         check_clock("client a", near)
 
