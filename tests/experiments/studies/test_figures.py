@@ -143,18 +143,6 @@ def test_rows_and_panels_that_are_not_asked_for_are_left_out(whole: Path) -> Non
         assert len(drawn(whole, "learning-curves", rows=rows)[0].axes[0].lines) == count
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_legend_is_clipped_and_panels_share_their_axes(whole: Path, kind: str) -> None:
-    figure, _ = drawn(whole, kind)
-    figure.draw_without_rendering()
-    for legend in figure.legends:
-        box = legend.get_window_extent()
-        assert (box.x0 >= 0, box.x1 <= figure.bbox.x1) == (True, True)
-    panels = [axes for axes in figure.axes if axes.lines]
-    assert len(panels) > 1
-    assert len({(axes.get_ylim(), axes.get_xlim()) for axes in panels}) == 1
-
-
 def test_a_study_without_figures_gets_one_of_each_kind_and_none_without_runs(
     tmp_path: Path,
 ) -> None:
