@@ -2,7 +2,8 @@
 
 A round without any option reads the posterior, trains and replies. What else a run or its node asks
 for stands behind an ``if`` that names it. Each part of a method has its client half called here:
-its state before training, what it sends and keeps after. docs/extending.md says which methods.
+its state before training, what it sends and keeps after. bfl/federation/parts.py has these methods;
+docs/extending.md says which to write.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def train_round(
     keys, parts, exchange = configuration.keys, configuration.parts, configuration.exchange
     private = configuration.hides_measurements
     keyed = (task.server_round, task.partition_id)
-    num_examples = int(examples.size)
+    num_examples = int(examples.size)  # |D_k|
 
     # Read first: a client that refuses a masked task must not have trained, or kept a state.
     masked_task = None
@@ -133,7 +134,8 @@ def train_round(
     if configuration.example_privacy.active and not node.simulated:
         more["draws"] = SystemNormals()
 
-    # Local epochs of the objective.
+    # Local epochs E of the objective, at the learning rate η: ``LocalTask`` says of what, and
+    # ``train`` in bfl/learning/training/trainer.py has the loss and the steps.
     prior_state = part_states.of_part(configuration.prior) if parts else {}
     local_task = LocalTask(
         received=local_posterior,

@@ -222,7 +222,7 @@ class Method:
             sent.update(arrays)
         return sent
 
-    def declared(self, posterior: Posterior) -> tuple[two_sided.DeclaredArray, ...]:
+    def declared_replies(self, posterior: Posterior) -> tuple[two_sided.DeclaredArray, ...]:
         """Return what every client sends besides its posterior; ``posterior`` gives the sizes."""
         declared: dict[str, two_sided.DeclaredArray] = {}
         for part in self.parts:

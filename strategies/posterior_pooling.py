@@ -2,8 +2,10 @@
 
 Flower's own ``start``, its wrappers and mods use ``configure_train`` and ``aggregate_train`` as
 they use those of ``FedAvg``; the ``start`` here adds what they lack: replies pooled as they come,
-nodes asked again, runs that go on. docs/internals.md has a picture of a round with all functions in
-their order; docs/extending.md says which class and method another part has.
+nodes asked again, runs that go on. Between the two hooks somebody sends the messages and collects
+the replies: ``start.run_rounds`` here, by ``FlowerClients.replies``, which asks again; in masked
+rounds ``masked.add_up``; elsewhere Flower's own start. docs/internals.md has a picture of a round
+with all functions in their order; docs/extending.md says which class and method another part has.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ class PosteriorPooling(GivenParts, Strategy):
         closed: What the closing has found, once ``start`` has ended; None for no closing.
         clients: The clients of the federation; None until it has begun.
         state: Where it stands after the last round that is over, once it has begun.
-        pooled: The last round that is over, if any.
+        finished: The last round that is over, if any.
 
     Source: Fischer et al. (2024), Algorithm 1.
     """
@@ -84,7 +86,7 @@ class PosteriorPooling(GivenParts, Strategy):
         self.closed: Known | None = None
         self.clients: FlowerClients | None = None
         self.state: ServerState
-        self.pooled: Round
+        self.finished: Round
         self.request: TrainingRequest | None = None
         self.last_begun = 0
 
@@ -132,9 +134,11 @@ class PosteriorPooling(GivenParts, Strategy):
         if clients is None or clients.grid is not grid or server_round <= self.last_begun:
             from strategies.start import begin
 
-            clients = begin(self, grid, arrays, self.default_timeout, server_round)
-        # A wrapper may have changed the arrays, or left out a round.
-        posterior = wire.initial_posterior(arrays, self.run.manifest)
+            clients, self.state = begin(self, grid, arrays, self.default_timeout, server_round)
+            self.clients = clients
+        # A wrapper of Flower's may have changed the arrays since the last round, or left one out.
+        name = f"arrays of round {server_round}"
+        posterior = wire.checked_posterior(arrays, self.run.manifest, name)
         state = replace(self.state, server_round=server_round - 1, posterior=posterior)
         self.request = request = round_request(self.method, state, self.seed)
         self.last_begun, clients.more = server_round, config
@@ -161,10 +165,10 @@ class PosteriorPooling(GivenParts, Strategy):
             if method.exchange.secure_sums:  # from the start here alone
                 from strategies.masked import pool_masked_round
 
-                pooled = pool_masked_round(request, clients, manifest)
+                finished = pool_masked_round(request, clients, manifest)
             else:
                 # ``FlowerClients`` reads and checks updates, in the order of partition ids.
-                pooled = pool_round(
+                finished = pool_round(
                     request,
                     clients.updates(request, replies),
                     seed=self.seed,
@@ -174,18 +178,18 @@ class PosteriorPooling(GivenParts, Strategy):
                 )
         except errors.PosteriorError as error:
             raise errors.RunError(f"{request.name}, pooling: {error}") from error
-        pooled = clients.add_counts(request, pooled)
+        finished = clients.add_counts(request, finished)
         if method.refinement.active or method.predictive.active:
-            pooled = refine_round(
+            finished = refine_round(
                 request,
-                pooled,
+                finished,
                 seed=self.seed,
                 manifest=manifest,
                 server=server,
                 configuration=self.client_options.configuration,
             )
-        self.state, self.pooled, self.request = pooled.state, pooled, None
-        return wire.posterior_to_arrays(pooled.posterior), MetricRecord(dict(pooled.metrics))
+        self.state, self.finished, self.request = finished.state, finished, None
+        return wire.posterior_to_arrays(finished.posterior), MetricRecord(dict(finished.metrics))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -100,11 +100,7 @@ def privacy_account(
     *,
     anew: bool,
 ) -> PrivacyAccount | None:
-    """Return the account of a run, where it has noise.
-
-    Args:
-        anew: Whether noise is from the system's randomness.
-    """
+    """Return the account of a run, where it has noise; ``anew``: from the system's randomness."""
     noised = mechanisms(configuration)
     if not noised:
         return None

@@ -1,10 +1,12 @@
 """One federated round on the server: what clients are asked, and what their updates lead to.
 
 ``pool_round`` is the round, in plain posteriors, arrays and numbers. Around it: ``start`` makes the
-rounds; ``flower_clients`` asks clients, and asks again; ``updates`` reads and
-compares what they send; ``refine_round`` goes on from the pool. ``masked`` makes a round whose
-updates nobody sees; it ends as this one does, in ``next_round``. docs/internals.md has the whole;
-docs/extending.md says which methods of a part a round calls, such as a weighting's ``gamma``.
+rounds; ``flower_clients`` asks clients, and asks again; ``updates`` reads what they send, which
+``bfl.aggregation.plausibility`` compares; ``refine_round`` goes on from the pool. ``masked`` makes
+a round whose updates nobody sees; it ends as this one does, in ``finish_round``. docs/internals.md
+has the whole. docs/extending.md says what of a part to write: a round calls a weighting's
+``weigh``, for which you write ``gamma``, and a server optimizer's ``apply``, for which you write
+its step.
 """
 
 from __future__ import annotations
@@ -35,6 +37,71 @@ if TYPE_CHECKING:
     from bfl.configuration import Configuration
 
 
+def round_request(method: Method, state: ServerState, seed: int) -> TrainingRequest:
+    """Return what the clients of the round after a state are asked.
+
+    Who is selected may depend on the seed and the round alone: a round that is made again has the
+    same clients.
+    """
+    return TrainingRequest(
+        method=method,
+        state=state,
+        partition_ids=method.sampling.sample(seed, state.server_round + 1, state.num_clients),
+        expected=state.posterior,
+        vectors=method.broadcast.vectors,
+        name=f"round {state.server_round + 1}",
+        broadcast=method.sent_extras(state.parts, state.posterior) if method.parts else {},
+        declared=method.declared_replies(state.posterior) if method.parts else (),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRequest:
+    """Request to the clients of a round.
+
+    Attributes:
+        state: Where the federation stands before it.
+        partition_ids: The selected clients, sorted.
+        expected: A posterior of the sizes and types that they send back.
+        vectors: The names of those of the posterior's vectors that they are sent.
+        name: The round, in messages for people.
+        message_type: Flower's type: ``TRAIN`` or ``CLOSE`` of ``bfl.federation.wire``.
+        broadcast: What they are sent besides the posterior.
+        declared: What they have to send besides theirs.
+        of_sums: Whether sums over data are asked for, which travel as a posterior's points.
+    """
+
+    of_sums: ClassVar[bool] = False
+
+    method: Method
+    state: ServerState
+    partition_ids: Sequence[int]
+    expected: Posterior
+    vectors: Sequence[str]
+    name: str
+    message_type: str = TRAIN
+    broadcast: Arrays = field(default_factory=dict)
+    declared: tuple[DeclaredArray, ...] = ()
+
+    @property
+    def server_round(self) -> int:
+        """The round, from 1."""
+        return self.state.server_round + 1
+
+    def find_problem(self, update: ClientUpdate) -> str | None:
+        """Return why an update that is well formed is of no use in this round; None if it is.
+
+        Shapes, finite values and positive variances are ``updates.read_update``'s to check, and how
+        plausible they are beside others' ``bfl.aggregation.plausibility``'s.
+        """
+        method, state = self.method, self.state
+        if problem := method.weighting.unreported(update.metrics):
+            return problem
+        if method.pool_noise:
+            return method.pool_noise.problem(update.posterior, state.posterior)
+        return None
+
+
 def pool_round(
     request: TrainingRequest,
     updates: Iterable[ClientUpdate],
@@ -44,7 +111,7 @@ def pool_round(
     manifest: Manifest | None = None,
     server: Server | None = None,
 ) -> Round:
-    """Return what the updates of a round are pooled to, before it is refined.
+    """Return the round, before it is refined, from clients' posteriors q_k and weights ω_k.
 
     Args:
         updates: In the order of partition ids; they may come while others are still training.
@@ -63,13 +130,13 @@ def pool_round(
     reports: list[tuple[int, Mapping[str, float]]] = []
     models: list[ClientUpdate] = []
     sums: pooling.Sums | None = None
-    extras: Any = {array.name: np.zeros(array.shape) for array in request.declared}
+    combined: Any = {array.name: np.zeros(array.shape) for array in request.declared}
     total_weight = 0.0
     spread = PrecisionSpread() if rule.by_precision else None
     if method.pool_noise and method.pool_noise.draws:
         # The noise is for the update as it is: rounded to float32 it could move the pool further.
         updates = map(_in_float64, updates)
-    for update, weight in weigh(request, updates, num_examples, server):
+    for update, weight in weigh(request, updates, num_examples, server):  # q_k and ω_k, k ascending
         client, posterior = update.partition_id, update.posterior
         generator = None
         if rule.stochastic:
@@ -83,7 +150,7 @@ def pool_round(
             spread.add(posterior, weight)
         for array in request.declared:  # in float64; their memory does not grow with the clients
             values = update.extras[array.name].astype(np.float64)
-            extras[array.name] += values if array.combined == "sum" else weight * values
+            combined[array.name] += values if array.combined == "sum" else weight * values
         total_weight += weight
         if method.needs_models:
             models.append(update)
@@ -101,8 +168,8 @@ def pool_round(
         metrics |= spread.metrics(state.posterior, pooled.posterior)
     for array in request.declared:
         if array.combined == "mean":
-            extras[array.name] /= total_weight
-    finished = next_round(request, pooled, entries, metrics, extras, manifest)
+            combined[array.name] /= total_weight
+    finished = finish_round(request, pooled, entries, metrics, combined, manifest)
     if not models:
         return finished
     return replace(
@@ -165,7 +232,7 @@ def foreseen_weights(weighting: Weighting, num_examples: Mapping[int, int]) -> d
     return dict(zip(num_examples, fractions, strict=True))
 
 
-def next_round(
+def finish_round(
     request: TrainingRequest,
     pooled: pooling.Pooled,
     clients: Sequence[Mapping[str, Any]],
@@ -209,6 +276,7 @@ def next_round(
     # ``commit`` gets ``damping``.
     last_pooled, damping = state.last_pooled.copy(), state.damping.copy()
     last_pooled[ids], damping[ids] = number, pooled.diagnostics.get(pooling.DAMPING, 1.0)
+    # A part's state is saved as it is; a new field needs lines in ``to_arrays``, ``from_arrays``.
     following = replace(
         state,
         server_round=number,
@@ -264,67 +332,6 @@ def refine_round(
     following.check(manifest)
     metrics = {**pooled.metrics, **refined.metrics}
     return replace(pooled, state=following, metrics=metrics, models=None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingRequest:
-    """Request to the clients of a round.
-
-    Attributes:
-        state: Where the federation stands before it.
-        partition_ids: The selected clients, sorted.
-        expected: A posterior of the sizes and types that they send back.
-        vectors: The names of those of the posterior's vectors that they are sent.
-        name: The round, in messages for people.
-        message_type: Flower's type: ``TRAIN`` or ``CLOSE`` of ``bfl.federation.wire``.
-        broadcast: What they are sent besides the posterior.
-        declared: What they have to send besides theirs.
-        of_sums: Whether sums over data are asked for, which travel as a posterior's points.
-    """
-
-    of_sums: ClassVar[bool] = False
-
-    method: Method
-    state: ServerState
-    partition_ids: Sequence[int]
-    expected: Posterior
-    vectors: Sequence[str]
-    name: str
-    message_type: str = TRAIN
-    broadcast: Arrays = field(default_factory=dict)
-    declared: tuple[DeclaredArray, ...] = ()
-
-    @property
-    def server_round(self) -> int:
-        """The round, from 1."""
-        return self.state.server_round + 1
-
-    def find_problem(self, update: ClientUpdate) -> str | None:
-        """Return why an update that is well formed is of no use in this round; None if it is.
-
-        Shapes, finite values and positive variances are ``updates.read_update``'s to check, and how
-        plausible they are beside others' ``bfl.aggregation.plausibility``'s.
-        """
-        method, state = self.method, self.state
-        if problem := method.weighting.unreported(update.metrics):
-            return problem
-        if method.pool_noise:
-            return method.pool_noise.problem(update.posterior, state.posterior)
-        return None
-
-
-def round_request(method: Method, state: ServerState, seed: int) -> TrainingRequest:
-    """Return what the clients of the round after a state are asked, sampled by (seed, round)."""
-    return TrainingRequest(
-        method=method,
-        state=state,
-        partition_ids=method.sampling.sample(seed, state.server_round + 1, state.num_clients),
-        expected=state.posterior,
-        vectors=method.broadcast.vectors,
-        name=f"round {state.server_round + 1}",
-        broadcast=method.sent_extras(state.parts, state.posterior) if method.parts else {},
-        declared=method.declared(state.posterior) if method.parts else (),
-    )
 
 
 def client_entry(update: ClientUpdate, weight: float) -> dict[str, Any]:

@@ -52,7 +52,8 @@ def run_rounds(
 ) -> Result:
     """Run the rounds that are left and the closing; see ``PosteriorPooling.start``."""
     run, masked = strategy.run, strategy.method.exchange.secure_sums
-    clients = begin(strategy, grid, initial_arrays, timeout, num_rounds)
+    clients, state = begin(strategy, grid, initial_arrays, timeout, num_rounds)
+    strategy.clients, strategy.state, strategy.last_begun = clients, state, state.server_round
     arrays = wire.posterior_to_arrays(strategy.state.posterior)
     result, outweighed = Result(arrays=initial_arrays), False
     first = evaluate_fn(0, arrays) if evaluate_fn and not strategy.state.server_round else None
@@ -72,8 +73,9 @@ def run_rounds(
         evaluated = evaluate_fn(number, arrays) if evaluate_fn else None
         if evaluated is not None:
             result.evaluate_metrics_serverapp[number] = evaluated
-        pooled = strategy.pooled
-        effective, count = pooled.metrics.get("effective-clients", math.inf), len(pooled.clients)
+        finished = strategy.finished
+        effective = finished.metrics.get("effective-clients", math.inf)
+        count = len(finished.clients)
         if count >= 3 and effective <= FEW_EFFECTIVE_CLIENTS and not outweighed:
             outweighed = True
             run.warn(
@@ -81,8 +83,8 @@ def run_rounds(
                 f"(effective-clients, weighting {strategy.method.weighting.name}); later rounds "
                 "have the number in their records alone"
             )
-        measured = {**pooled.metrics, **(evaluated or {})}
-        is_last = run.end_round(replace(pooled, metrics=measured, seconds=seconds))
+        measured = {**finished.metrics, **(evaluated or {})}
+        is_last = run.end_round(replace(finished, metrics=measured, seconds=seconds))
         if is_last or (should_stop and should_stop(number, result)):
             break
     strategy.closed = closing.close(strategy.method, strategy.state, clients, run)
@@ -91,16 +93,21 @@ def run_rounds(
 
 def begin(
     strategy: PosteriorPooling, grid: Grid, arrays: ArrayRecord, timeout: float, num_rounds: int
-) -> FlowerClients:
+) -> tuple[FlowerClients, ServerState]:
     """Wait for the nodes and refuse what does not go together, before anybody trains.
 
-    ``timeout``: seconds without any reply after which a round goes on without the rest.
+    Args:
+        timeout: Seconds without any reply after which a round goes on without the rest.
+        num_rounds: The last round that is to be made.
+
+    Returns:
+        The clients, and where the federation stands.
     """
     method, run, options = strategy.method, strategy.run, strategy.client_options
-    initial = wire.initial_posterior(arrays, run.manifest)
+    initial = wire.checked_posterior(arrays, run.manifest, "initial_arrays")
     configuration = options.configuration
     check_method(strategy, initial)
-    method.declared(initial)  # refuses what does not fit before anybody trains
+    method.declared_replies(initial)  # refuses what does not fit before anybody trains
     # Examples are assigned by partition ids, parts keep clients' states by them, and masks are
     # agreed on by them; the clients of this package have a configuration, and say what they hold.
     # A list of clients binds each node's key to a partition.
@@ -126,11 +133,10 @@ def begin(
             "point parameters; if some are moving statistics, name them with "
             "run=RunSupport(manifest=…) (bfl.posteriors.Manifest)"
         )
-    strategy.state = run.state or ServerState.first(
+    state = run.state or ServerState.first(
         initial, nodes.size, method.begin_server_states(initial, nodes.size)
     )
-    strategy.clients, strategy.last_begun = clients, strategy.state.server_round
-    return clients
+    return clients, state
 
 
 def check_method(strategy: PosteriorPooling, posterior: Posterior) -> None:

@@ -203,11 +203,11 @@ def posterior_from_arrays(arrays: ArrayRecord, variance: float | None = None) ->
     return Posterior(mean, np.full_like(mean, variance), _unpacked(arrays["point"]))
 
 
-def initial_posterior(arrays: ArrayRecord, manifest: Manifest | None) -> Posterior:
-    """Return the posterior that the first round begins with, or raise ConfigurationError."""
+def checked_posterior(arrays: ArrayRecord, manifest: Manifest | None, name: str) -> Posterior:
+    """Return the posterior in arrays of that name, or raise ConfigurationError."""
     if set(arrays) != set(VECTORS):
         raise ConfigurationError(
-            f"initial_arrays has {', '.join(sorted(arrays)) or 'no arrays'}; expected "
+            f"{name} has {', '.join(sorted(arrays)) or 'no arrays'}; expected "
             f"{', '.join(VECTORS)}: posterior_to_arrays of bfl.federation.wire makes them"
         )
     posterior = posterior_from_arrays(arrays)
@@ -216,7 +216,7 @@ def initial_posterior(arrays: ArrayRecord, manifest: Manifest | None) -> Posteri
         if manifest:
             manifest.check(posterior)
     except PosteriorError as error:
-        raise ConfigurationError(f"initial_arrays: {error}") from error
+        raise ConfigurationError(f"{name}: {error}") from error
     return posterior
 
 

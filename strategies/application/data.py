@@ -56,10 +56,7 @@ class RunData:
     def digests(self) -> dict[str, str]:
         """Return a digest of the images and labels of each kind; nodes alone see their own.
 
-        Returns:
-            ``train``, unless all nodes have data of their own; ``test``; and ``server``, the
-            server's own images where what clients do without does not tell them: those of another
-            data set, and those that are held back besides images that nobody has.
+        ``server`` is of the server's own images where what clients do without does not tell them.
         """
         found = {}
         if any(part is not None for part in self.train):

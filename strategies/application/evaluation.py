@@ -80,16 +80,9 @@ def own_server(evaluator: Any) -> Server:
 
 
 def evaluated_ensemble(evaluator: Any, state: ServerState) -> EvaluatedEnsemble | None:
-    """Return what the predictive's models of a round predict for the test images.
+    """Return what the models of the round that a state is of predict for the test images.
 
-    Args:
-        state: Where the federation stands after the round.
-
-    Returns:
-        None if nothing but the posterior predicts.
-
-    Raises:
-        NotFiniteError: The logits of no model are finite.
+    None if nothing but the posterior predicts; NotFiniteError if the logits of no model are finite.
     """
     configuration, test = evaluator.configuration, evaluator.dataset
     models = configuration.predictive.models(

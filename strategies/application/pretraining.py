@@ -52,11 +52,7 @@ def split_off(
     Args:
         share: ``pretrain-examples``: below 1 a share of the clients' images, from 1 a number.
         validation: The share of these that is held out.
-        used: The positions of the images that clients share: what ``train-examples`` leaves,
-            without those held back.
-
-    Raises:
-        ConfigurationError: There are not so many images.
+        used: The positions of the images that clients share.
     """
     chosen = used[stratified_positions(dataset.train_labels[used], share, "pretrain-examples")]
     held_out = stratified_positions(dataset.train_labels[chosen], validation, "pretrain-validation")

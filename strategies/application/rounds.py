@@ -199,11 +199,7 @@ class FederationRun(RunSupport):
         return not self.begin(number + 1)
 
     def begin(self, server_round: int) -> bool:
-        """Account a round before it begins; return whether the privacy budget lets it.
-
-        Raises:
-            OSError: It cannot be written down.
-        """
+        """Account a round before it begins; return whether the privacy budget lets it."""
         rounds = self.configuration.keys.rounds
         doing(f"round {server_round}/{rounds}" if server_round <= rounds else "the run ends")
         if self.privacy is None or self.privacy.begin(server_round):

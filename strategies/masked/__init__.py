@@ -1,7 +1,7 @@
 """A round whose exchange is masked: the server pools a sum, and sees no update.
 
 It is one round of secure aggregation over Flower's messages, and ends as any other round does, in
-``strategies.round.next_round``.
+``strategies.round.finish_round``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bfl.federation.wire import TRAIN
 from bfl.posteriors import Manifest, Posterior
 from strategies import flower_clients
 from strategies.flower_clients import FlowerClients
-from strategies.round import TrainingRequest, foreseen_weights, next_round
+from strategies.round import TrainingRequest, finish_round, foreseen_weights
 from strategies.server_state import Round
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def pool_masked_round(
             "which of them has sent what"
         ) from error
     unseen = [{"client": client, NUM_EXAMPLES: sizes[client]} for client in participants]
-    return next_round(request, pooled, unseen, {}, {}, manifest)
+    return finish_round(request, pooled, unseen, {}, {}, manifest)
 
 
 def check_masked(
@@ -96,7 +96,7 @@ def check_masked(
     """
     known = clients.num_examples
     why = f"exchange '{method.exchange.name}': the server learns sums alone, and "
-    if beside := [array.name for array in method.declared(posterior)]:
+    if beside := [array.name for array in method.declared_replies(posterior)]:
         raise errors.ConfigurationError(
             f"{why}clients are to send {', '.join(beside)} besides their posteriors; "
             "allowed: exchange='direct'"
