@@ -68,7 +68,10 @@ def check_run(values: Values, nodes: int = 0, *, check_data: bool = True) -> Dat
                 break
     if dataset:
         train, test = len(dataset.train_labels), len(dataset.test_labels)
-        print(f"{values.get('dataset', keys.dataset)}: {train} training and {test} test examples")
+        examples = f"{train} training and {test} test examples"
+        if nodes and check_data and dataset.split_here:
+            examples = f"{train + test} examples, all for testing if clients have their own data"
+        print(f"{values.get('dataset', keys.dataset)}: {examples}")
         site = getattr(configuration.partition, "site_column", "")
         print(*_contents(dataset, keys.missing, site), sep="\n")
         milder_values: Values = {**values, **reading.values()}

@@ -257,12 +257,9 @@ def test_a_server_of_this_machine_alone_listens_to_no_other(
     assert ServerSettings.read(made.server / names.SETTINGS).listens == tuple(bind.split())
 
 
-@pytest.mark.parametrize("clients", ["0", "1000000000000"])
-def test_a_number_of_clients_that_no_machine_holds_makes_nothing(
-    clients: str, tmp_path: Path
-) -> None:
+def test_a_number_of_clients_that_no_machine_holds_makes_nothing(tmp_path: Path) -> None:
     words = ["federation", "init", str(tmp_path / "made"), "--host", "localhost"]
-    assert main([*words, "--clients", clients]) == 2
+    assert main([*words, "--clients", "1000000000000"]) == 2
     assert not (tmp_path / "made").exists()
 
 
