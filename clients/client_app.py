@@ -103,9 +103,8 @@ def _work_in_time(work: ClientWork, message: Message, context: Context) -> Messa
         done = f"round {task.server_round}/{keys.rounds}" if work is train_round else "closing sums"
         last = ", the last" if work is train_round and task.server_round == keys.rounds else ""
         seconds = time.monotonic() - began
-        tell_operator(
-            f"run {keys.name}, {done}{last}: {client.examples.size} examples, {seconds:.1f} s"
-        )
+        name = keys.name or message.metadata.run_id
+        tell_operator(f"run {name}, {done}{last}: {client.examples.size} examples, {seconds:.1f} s")
     return reply
 
 
@@ -127,7 +126,8 @@ def cached_client(context: Context, task: TrainTask) -> PreparedClient:
         clients[task.partition_id] = (key, client)
         if not node.simulated:
             model = f"{configuration.words['model']}, {configuration.inference.name}"
-            tell_operator(f"takes part in run {configuration.keys.name}: {model}")
+            name = configuration.keys.name or context.run_id
+            tell_operator(f"takes part in run {name}: {model}")
     return client
 
 

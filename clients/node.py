@@ -25,6 +25,7 @@ from bfl.deployment.client_list import ListedIdentity
 from bfl.deployment.settings import NodeTable, PathText
 from bfl.engine import processes
 from bfl.federation import wire
+from bfl.federation.client_metrics import neutralized
 from bfl.federation.secure_aggregation.keys import Identity, Unsigned
 from bfl.registry import STRICT
 from bfl.texts import from_json
@@ -136,8 +137,12 @@ def reason_for_server(error: Exception, simulated: bool) -> str:
 
 
 def tell_operator(text: str) -> None:
-    """Print a line for whoever runs this node, with its client's name."""
-    print(f"{os.environ.get('BFL_CLIENT', 'this node')}: {text}", file=sys.stderr, flush=True)
+    """Print a line, with its client's name, for whoever runs this node.
+
+    Words of the server's may be in it, so that they are escaped.
+    """
+    name = os.environ.get("BFL_CLIENT", "this node")
+    print(f"{name}: {neutralized(text)}", file=sys.stderr, flush=True)
 
 
 def refuse_task(task: wire.TrainTask, node: Node, configuration: Configuration) -> None:

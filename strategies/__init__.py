@@ -83,7 +83,6 @@ def make_strategy(
             configuration=configuration,
             num_classes=num_classes,
             partition=partition,
-            held_back_share=configuration.held_back_share,
         ),
         run=run,
     )

@@ -277,7 +277,9 @@ class FlowerClients:
 
 def _num_examples(federation: Federation, options: ClientOptions) -> dict[int, int]:
     parts = [None] * federation.size if options.partition is None else options.partition
-    most = options.max_examples
+    most, share = options.max_examples, options.held_back_share
+    if share is None:
+        share = options.configuration.held_back_share if options.configuration else 0.0
     if len(parts) < federation.size:
         raise errors.ConfigurationError(
             f"the partition has {len(parts)} parts and the federation {federation.size} clients"
@@ -290,13 +292,18 @@ def _num_examples(federation: Federation, options: ClientOptions) -> dict[int, i
                 f"the node of partition {partition_id} declares {own} examples of its own; "
                 f"allowed: at most max-examples, {most}"
             )
+        if part is not None and not len(part):
+            raise errors.ConfigurationError(
+                f"part {partition_id} of the partition is empty: its client has nothing to "
+                "train on; allowed: at least one example for each client"
+            )
         # A node that says nothing is believed in each round, up to the most.
         if examples := own if part is None else len(part):
             known[partition_id] = examples
-            if options.held_back_share:
+            if share:
                 from bfl.closing.base import held_back_count
 
-                known[partition_id] -= max(0, held_back_count(examples, options.held_back_share))
+                known[partition_id] -= max(0, held_back_count(examples, share))
     return known
 
 

@@ -76,7 +76,8 @@ class ClientOptions:
         num_classes: The number of classes, for the same.
         partition: The examples of each client by partition id, for the same; None where nodes have
             their own, and ``[None] * clients`` where those say which partition is theirs.
-        held_back_share: The share of its examples that each client holds back from training.
+        held_back_share: The share of its examples that each client holds back; None: the
+            configuration's.
     """
 
     clients: int = 0
@@ -87,7 +88,7 @@ class ClientOptions:
     configuration: Configuration | None = None
     num_classes: int = 10
     partition: Sequence[Positions | None] | None = None
-    held_back_share: float = 0.0
+    held_back_share: float | None = None
 
 
 @dataclass(kw_only=True)

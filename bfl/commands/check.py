@@ -139,8 +139,8 @@ def _gaps(dataset: Dataset, columns: list[str], missing: str, site: str) -> Iter
     sites = rows.groupby(site) if site in rows else ()
     gaps = _listed(missing_cells(rows, columns))
     yield f'missing="{missing}": {POLICIES[missing]}' if gaps else "every row has all inputs"
-    for name, own in islice([("", rows), *sites], 1 + MOST_SITES):
-        where = f"{site} {printable(str(name))}" if name != "" else "all"
+    for name, own in islice([(None, rows), *sites], 1 + MOST_SITES):
+        where = "all" if name is None else f"{site} {printable(str(name))}"
         if gaps := _listed(missing_cells(own, columns)):
             yield f"without a value, of {len(own)} rows ({where}): {gaps}"
         alone = {}

@@ -22,6 +22,9 @@ Say = Callable[[str], None]
 LOG = "flower.log"
 """The file, in the state folder, of what Flower's processes and the web server print."""
 
+MOST_LOG = 10_000_000
+"""Bytes of it above which a start begins another, and keeps it as ``flower.log.1``."""
+
 PATIENCE = 2.5
 """Seconds for ending in good order: less than an interrupted command has for all."""
 
@@ -42,6 +45,8 @@ class Processes:
         self._environment = dict(environment)
         self._work = work
         self._log = log
+        if log and log.is_file() and log.stat().st_size > MOST_LOG:
+            log.replace(log.with_name(f"{log.name}.1"))
         self._started: dict[str, psutil.Popen] = {}
         self._starts: dict[str, Callable[[], psutil.Popen]] = {}
         self._revivals: dict[str, deque[float]] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -119,7 +118,7 @@ class ServerSettings(Table):
                 renewed = ", and then bfl federation renew DIR" if key == "port" else ""
                 raise ConfigurationError(
                     f"server: {key} is {port} in {path}, and it cannot listen there on {address}: "
-                    f"{os.strerror(error.errno or 0)}; allowed: another {key} in that file{renewed}"
+                    f"{error.strerror or error}; allowed: another {key} in that file{renewed}"
                 ) from error
 
 

@@ -6,7 +6,7 @@ of Flower's own strategies. docs/wire-format.md is for clients without this pack
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from io import BytesIO
@@ -121,14 +121,17 @@ class TrainTask:
     def from_config(cls, record: ConfigRecord) -> TrainTask:
         """Return the task in a record."""
         check_version(record, "the server")
-        given: dict[str, Any] = {}
-        for entry in ENTRIES.keys() & record.keys():
-            value: Any = record[entry]
-            if isinstance(value, bytes):
-                value = np.frombuffer(value, "<i4").astype(np.int64)
-            given[ENTRIES[entry].name] = value
-        return cls(**given)
+        given = [(ENTRIES[key], record[key]) for key in ENTRIES.keys() & record.keys()]
+        return cls(**{field.name: _READ[str(field.type)](value) for field, value in given})
 
+
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "int": int,
+    "str": str,
+    "float": float,
+    "Positions | None": lambda packed: np.frombuffer(packed, "<i4").astype(np.int64),
+}
+"""Readers of a task's entries by their types: other languages may send whole numbers as floats."""
 
 ENTRIES = {field.name.replace("_", "-"): field for field in fields(TrainTask)}
 """The fields of a task by the names of their entries."""

@@ -257,9 +257,15 @@ def check_table(configuration: Configuration, dataset: Dataset) -> None:
 
 
 def warnings_of_data(configuration: Configuration, dataset: Dataset) -> list[str]:
-    """Return warnings of a run's data and its sites, which its report has as well."""
-    partition = configuration.partition
+    """Return warnings of a run's data, sites and evaluation, which its report has as well."""
+    partition, personalization = configuration.partition, configuration.personalization
     warnings = said_of(dataset)
+    if personalization.active and configuration.keys.evaluated_by == "server":
+        what = "evaluated" if personalization.trains_meme else "evaluated, and is not trained"
+        warnings.append(
+            f"personalization '{personalization.name}': personal models are not evaluated, and the "
+            f'global model is {what}; allowed: evaluated-by="clients"'
+        )
     site = getattr(partition, "site_column", "")
     if dataset.encoding and site in [column.name for column in dataset.encoding.columns]:
         left_out = ",".join([*configuration.keys.reading.columns_left_out, site])

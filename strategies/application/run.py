@@ -106,7 +106,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
                 f"{len(tested.test_labels)} examples to test on"
             )
         elif not simulated:
-            progress.say(f"{keys.clients} clients, {configuration.partition.name} partition")
+            progress.say(f"{federation.size} clients, {configuration.partition.name} partition")
         for text in warnings:
             progress.say(text)
 

@@ -76,6 +76,7 @@ def sum_columns(
         configuration=configuration,
         num_classes=len(names),
         partition=[None] * federation.size,
+        held_back_share=0.0,  # sums are over all rows
     )
     clients = FlowerClients(
         grid,

@@ -21,6 +21,7 @@ from bfl.federation.wire import TrainTask
 from clients import client_app
 from clients.client_app import cached_client, describe, train
 from clients.examples import PreparedClient
+from clients.node import tell_operator
 
 NODE = {"partition-id": 1, "num-partitions": 3}
 NOTHING_TO_DO = "has no examples"
@@ -280,5 +281,8 @@ def test_whoever_runs_a_node_sees_each_round(
     monkeypatch.setattr(client_app, "cached_client", lambda *_: client)
     monkeypatch.setattr(client_app, "train_round", lambda *_: "reply")
     assert ask(train, task(1)) == "reply"
-    (line,) = capsys.readouterr().err.splitlines()
+    tell_operator("classes a\x1b[2J\nclient north: b")
+    line, escaped, second = capsys.readouterr().err.splitlines()
     assert line.startswith("client north: run mine, round 1/2: 7 examples, ")
+    assert escaped == "client north: classes a\\x1b[2J"
+    assert not second.startswith("client")

@@ -12,7 +12,7 @@ from small_federation import make_app, make_grid
 
 import bfl.keras
 from bfl.configuration import resolve
-from bfl.data.datasets import Dataset
+from bfl.data.datasets import Dataset, load_dataset
 from bfl.errors import ConfigurationError, DataError, RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoint
@@ -50,6 +50,23 @@ def test_a_refused_run_leaves_nothing(tmp_path: Path, tensorflow: Any) -> None:
         run_federation(grid, resolve(values))
     assert {kind for _, kind in grid.asked} == {"query"}
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "warned"),
+    [
+        ({"strategy": "hbfl"}, True),
+        ({"strategy": "local"}, True),
+        ({"strategy": "hbfl", "evaluated-by": "clients"}, False),
+        ({}, False),
+    ],
+)
+def test_personal_models_that_nobody_evaluates_are_warned_of(
+    changes: dict[str, Any], warned: bool
+) -> None:
+    configuration = resolve({"dataset": "digits", **changes})
+    found = data.warnings_of_data(configuration, load_dataset("digits"))
+    assert any("evaluated-by" in warning for warning in found) is warned
 
 
 @pytest.mark.slow

@@ -193,6 +193,7 @@ def test_what_is_not_known_has_a_cap() -> None:
             r"partition 0 declares 101 .*at most max-examples, 100",
         ),
         ({"partition": [np.arange(5)] * 3}, "3 parts and the federation 4 clients"),
+        ({"partition": [*[np.arange(5)] * 3, np.arange(0)]}, "part 3 of the partition is empty"),
     ],
 )
 def test_numbers_that_do_not_fit_are_refused(given: Any, words: str) -> None:

@@ -21,6 +21,13 @@ def test_a_task_comes_back_as_it_was_sent(task: TrainTask) -> None:
     assert TrainTask.from_config(content.config_records[CONFIG]) == task
 
 
+def test_another_languages_numbers_are_read_by_the_fields_types() -> None:
+    record = TrainTask(1, 2, "{}", 10, None).to_config()
+    record["partition-id"], record["damping"] = 2.0, 1
+    read = TrainTask.from_config(record)
+    assert (type(read.partition_id), type(read.damping)) == (int, float)
+
+
 def test_positions_come_back() -> None:
     task = TrainTask(1, 0, "{}", 10, np.array([3, 1]), test_examples=np.array([7]))
     read = TrainTask.from_config(task.to_config())
