@@ -14,7 +14,7 @@ import numpy.typing as npt
 from bfl.api import Predictions, Result, load
 from bfl.api.result import POSTERIORS, PREDICT
 from bfl.archives import ALONE, open_arrays
-from bfl.closing.closed import UNFAMILIAR_SHARE, UNLIKE
+from bfl.closing import closed
 from bfl.commands import terminal
 from bfl.data.datasets import folder as pictures
 from bfl.data.datasets import table as tables
@@ -126,8 +126,8 @@ def predict_images(given: argparse.Namespace) -> None:
             f'"{result.configuration["missing"]}" says: {each}'
         )
     if predictions.familiarity is not None:
-        unlike = sum(UNLIKE in each for each in predictions.warnings)
-        print(f"{unlike} of {counted(len(columns), unit)} {UNLIKE}{_passes(result.metrics)}")
+        unlike = sum(closed.UNLIKE in each for each in predictions.warnings)
+        print(f"{unlike} of {counted(len(columns), unit)} {closed.UNLIKE}{_passes(result.metrics)}")
     samples = counted(predictions.samples, "sample")
     print(f"{counted(len(columns), 'prediction')} of {samples}: ", end="")
     if table:
@@ -175,7 +175,7 @@ def _print(columns: DataFrame, predictions: Predictions | Mixtures, unit: str) -
     title = f"Predictions, lower to upper: {LEVEL:.0%}" if "lower" in columns else "Predictions"
     shown = columns[[name for name in PRINTED if name in columns]].head(SHOWN)
     if any(predictions.warnings):  # the file has all of them
-        warned = [sorted(each, key=UNLIKE.__ne__) for each in predictions.warnings[:SHOWN]]
+        warned = [sorted(each, key=closed.UNLIKE.__ne__) for each in predictions.warnings[:SHOWN]]
         shown = shown.assign(warnings=[few(each, 3) for each in warned])
     print_rows(shown.to_dict("records"), title)
     if count > SHOWN:
@@ -187,7 +187,7 @@ def _print(columns: DataFrame, predictions: Predictions | Mixtures, unit: str) -
 
 def _passes(metrics: Mapping[str, float]) -> str:
     """Return how much of the foreign data of the run's end is taken for known, in words."""
-    begin, end = OF_FOREIGN, f"-{UNFAMILIAR_SHARE}"
+    begin, end = OF_FOREIGN, f"-{closed.UNFAMILIAR_SHARE}"
     shares = [
         f"{1.0 - share:.0%} of {name.removeprefix(begin).removesuffix(end)}"
         for name, share in metrics.items()
