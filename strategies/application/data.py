@@ -71,8 +71,10 @@ class RunData:
         """Return who holds what of the run's data set, for the run's folder."""
         labels, classes = self.dataset.train_labels, self.dataset.num_classes
         described = describe(labels, [part for part in self.train if part is not None], classes)
-        if all(part is None for part in self.train):
-            described["num_examples"] = self.sizes
+        if counts := described["class_counts"]:
+            of_shared = iter(counts)  # nobody but a node counts the classes of its own data
+            described["class_counts"] = [p if p is None else next(of_shared) for p in self.train]
+        described["num_examples"] = self.sizes
         if names := configuration.partition.names(self.dataset.train_columns):
             described["names"] = list(names)
         # Whether the server has them or nobody does: runs whose clients have the same are pairs.

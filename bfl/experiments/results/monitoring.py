@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from bfl.closing.closed import UNFAMILIAR_SHARE
 from bfl.closing.feature_density import DENSITY, UNFAMILIAR
-from bfl.evaluation.metrics.scores import wilson_interval
+from bfl.evaluation.metrics.scores import paired_interval, wilson_interval
 from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.experiments.results import run_folder
 from bfl.experiments.results.run_folder import RunFolder
@@ -110,19 +110,28 @@ ACCURACY, LIKELIHOOD = "accuracy", "negative-log-likelihood"
 
 
 def collapsed_at_the_end(folder: RunFolder) -> bool:
-    """Return whether a run was warned of a collapse that its final predictions still show."""
+    """Return whether a run was warned of a collapse that holds at its end.
+
+    The final predictions tell, and the scales of the last round; the warning stays without both.
+    """
     if not any(COLLAPSED in text for text in folder.warnings()):
         return False
-    if not folder.holds(run_folder.PREDICTED_CLASSES):
-        return True
-    predictions, labels = folder.predictions()
-    of_errors = error_auroc(predictions.epistemic, predictions.predicted != labels)
-    return collapse({**folder.metrics(), **of_errors}, predictions.samples) is not None
+    numbers, samples = folder.metrics(), 0
+    for last in folder.rounds()[-1:]:
+        numbers |= {name: last[name] for name in (FRACTION_AT_FLOOR,) if name in last}
+    if folder.holds(run_folder.PREDICTED_CLASSES):
+        predictions, labels = folder.predictions()
+        numbers |= error_auroc(predictions.epistemic, predictions.predicted != labels)
+        samples = predictions.samples
+    elif folder.holds(run_folder.PREDICTED_NUMBERS):
+        samples = folder.predicted_numbers()[0].samples
+    measured = samples or FRACTION_AT_FLOOR in numbers
+    return not measured or collapse(numbers, samples) is not None
 
 
 def weaknesses(folder: RunFolder) -> Iterator[str]:
     """Yield what a finished run's results show to be weak, and not by chance alone."""
-    config, numbers, errors = folder.config(), folder.metrics(), math.inf
+    config, numbers, errors, tested = folder.config(), folder.metrics(), math.inf, 0
     if collapsed_at_the_end(folder):
         yield COLLAPSED
     learnt = folder.read_json(run_folder.LEARNT, {})
@@ -131,12 +140,17 @@ def weaknesses(folder: RunFolder) -> Iterator[str]:
     if folder.holds(run_folder.PREDICTED_CLASSES):
         predictions, labels = folder.predictions()
         errors = float(predictions.log_mean_probability[np.arange(len(labels)), labels].std())
-        errors /= math.sqrt(len(labels))
+        tested = len(labels)
+        errors /= math.sqrt(tested)
         right, confidence = predictions.predicted == labels, predictions.confidence
-        usual = float(np.bincount(labels).max() / len(labels))
-        if right.mean() <= usual:
-            yield "the model is no better than always to say the most frequent class"
-        if confidence.mean() > wilson_interval(right.mean(), len(labels))[1]:
+        usual = labels == np.bincount(labels).argmax()
+        better, _ = paired_interval(right.astype(np.float64) - usual)
+        if better <= 0.0 and not usual.all():
+            yield (
+                "the test examples do not show that the model is better than always to say the "
+                "most frequent class"
+            )
+        if confidence.mean() > wilson_interval(right.mean(), tested)[1]:
             points = 100.0 * (confidence.mean() - right.mean())
             yield f"it is overconfident, by {points:.2g} percentage points"
         sure = confidence >= SURE
@@ -149,7 +163,7 @@ def weaknesses(folder: RunFolder) -> Iterator[str]:
         if predictions.familiarity is not None:
             strange = predictions.familiarity < threshold
             if _high(~strange) < 1.0 - threshold:
-                share = f"{strange.sum()} of {len(labels):,}"
+                share = f"{strange.sum()} of {tested:,}"
                 yield f"{share} test examples are unlike the training data"
     rounds = [each for each in folder.rounds() if each.get(LIKELIHOOD) is not None]
     if rounds:
@@ -158,7 +172,16 @@ def weaknesses(folder: RunFolder) -> Iterator[str]:
             before, after = three_digits(best[LIKELIHOOD]), three_digits(last[LIKELIHOOD])
             yield f"since round {best['round']}, the test NLL has risen from {before} to {after}"
     late = [float(each[ACCURACY]) for each in rounds[-LATE_ROUNDS:] if ACCURACY in each]
-    jump = max((abs(after - before) for before, after in pairwise(late)), default=0.0)
+    jump = max(
+        (
+            abs(after - before)
+            for before, after in pairwise(late)
+            # Two standard deviations of two shares, each of all test examples.
+            if (after - before) ** 2 * tested
+            > 4.0 * (before * (1.0 - before) + after * (1.0 - after))
+        ),
+        default=0.0,
+    )
     if len(late) == LATE_ROUNDS and jump > MUCH:
         yield f"in the last rounds the accuracy jumps by up to {100.0 * jump:.2g} percentage points"
     passed = []

@@ -217,7 +217,9 @@ def _about(run: _Run) -> Iterator[str]:
 
 
 def _of_the_data(run: _Run) -> str:
-    shown = ["names of classes and clients", "counts", "scores"]
+    shown = ["names of classes, clients, columns and files", "counts", "scores"]
+    if run.warnings:
+        shown.insert(1, "categories that warnings name")
     if run.tested and run.classes is None:
         shown.insert(0, "true and predicted numbers of test examples")
     return f"Of the data, this page shows {', '.join(shown[:-1])} and {shown[-1]}: nothing else."
@@ -298,9 +300,13 @@ def _what_to_beware(run: _Run) -> str:
     found += monitoring.weaknesses(run.folder)
     if run.warnings:
         found.append(f"{counted(len(run.warnings), 'warning')} below")
-    if not found:
-        return "No client was lost, and nothing was warned of."
-    return f"Beware: {'; '.join(found)}."
+    if found:
+        return f"Beware: {'; '.join(found)}."
+    if run.folder.warnings():
+        return "No client was lost, and what rounds were warned of does not hold at the end."
+    if run_folder.WHOLE in run.partition:
+        return "No client was lost. No warnings of the data are kept of a private run."
+    return "No client was lost, and nothing was warned of."
 
 
 def _cards(run: _Run) -> list[dict[str, Any]]:

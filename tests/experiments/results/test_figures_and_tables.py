@@ -231,6 +231,10 @@ def test_figures_of_clients_name_sites_and_classes(folder):
     assert [text.get_text() for text in axes.get_yticklabels()] == ["Genf", "Basel"]
     shown = [text.get_text() for text in axes.get_xticklabels()]
     assert shown == ["daisy", "rose", "tulip", "thistle"]
+    held["class_counts"] = [None, COUNTS[1]]
+    folder.write_json("run.json:partition", held)
+    axes = draw("partition", folder).axes[0]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["Basel"]
     (legend,) = draw("client-curves", folder).legends
     assert [text.get_text() for text in legend.get_texts()] == ["Genf", "Basel", "client 2"]
     folder.write_json("run.json:partition", {"class_counts": np.full((100, 10), 7).tolist()})

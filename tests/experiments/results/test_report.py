@@ -19,7 +19,7 @@ from bfl.evaluation.prediction import PredictionStatistics
 from bfl.evaluation.regression import Mixtures
 from bfl.experiments.results import RunFolder
 from bfl.experiments.results.figures import FIGURES
-from bfl.experiments.results.monitoring import weaknesses
+from bfl.experiments.results.monitoring import COLLAPSED, collapsed_at_the_end, weaknesses
 from bfl.experiments.results.report import run_report
 from bfl.experiments.results.summary import write_owners
 from bfl.experiments.results.table import three_digits
@@ -57,7 +57,6 @@ def test_the_report_is_one_page_with_every_figure(tmp_path):
     assert "-0.250 (-0.500 to -0.125)" in page
     drawn = set(re.findall(r'<figure id="([^"]+)"', page))
     assert drawn == set(FIGURES) - {"predicted-numbers"}  # those of regressions
-    assert "Of the data, this page shows names of classes and clients, counts and scores" in page
     assert not re.findall(r"""(?:src|href)=["'](?!#|data:)""", page), "it loads nothing"
     assert CONFIG["partition"] in page
     [meaning] = set(re.findall(r'<abbr title="([^"]+)">expected-calibration-error</abbr>', page))
@@ -245,7 +244,7 @@ def test_what_is_weak_stands_on_top_and_what_columns_hold_nowhere(tmp_path):
     found = list(weaknesses(folder))
     for number, part in enumerate(
         (
-            *("has collapsed", "no better than always", "by 38 percentage points"),
+            *("has collapsed", "always to say the most frequent", "by 38 percentage points"),
             *("of 100 predictions that are 90% sure or more, 40 are wrong", "equal probabilities"),
             *("since round 1, the test NLL has risen from 0.500 to 2.50", "grey (75.0%)"),
         )
@@ -259,6 +258,45 @@ def test_what_is_weak_stands_on_top_and_what_columns_hold_nowhere(tmp_path):
     folder.write_metrics({"accuracy": 0.6})
     assert list(weaknesses(folder)) == [found[1]]
     assert "54.5" not in run_report(folder)
+    for accuracies, jumps in (([0.5, 0.6] * 3, False), ([0.4, 0.65] * 3, True)):
+        of_rounds = [
+            {"round": n, "seconds": 1.0, "accuracy": share, "negative-log-likelihood": 1.0}
+            for n, share in enumerate(accuracies, start=1)
+        ]
+        folder.write_rounds(of_rounds)
+        assert any("jumps" in text for text in weaknesses(folder)) == jumps
+    one_class = np.ones(100, np.int64)
+    for truth, wrong, weak in ((labels, 38, True), (labels, 10, False), (one_class, 0, False)):
+        answers = np.where(np.arange(100) < 100 - wrong, truth, 1 - truth)
+        right = PredictionStatistics.of([np.eye(2)[answers]] * 2).result()
+        folder.write_predictions(right, truth)
+        assert any("always to say" in text for text in weaknesses(folder)) == weak
+
+
+@pytest.mark.parametrize("numbers", [False, True])
+def test_a_collapse_counts_if_it_holds_at_the_end(tmp_path, numbers):
+    """By the final predictions, and the scales of the last round; for classes and numbers."""
+    folder = RunFolder.create(tmp_path, "run", CONFIG, {})
+    folder.append_warning(f"round 1: {COLLAPSED}: it is 0")
+    if numbers:
+        answers = dict.fromkeys(("means", "variances"), np.ones((2, 20)))
+        folder.write_arrays("predictions.npz", {**answers, "targets": np.ones(20)})
+    else:
+        spread = np.random.default_rng(0).dirichlet(np.ones(3), (2, 20))
+        predictions = PredictionStatistics.of(spread).result()
+        folder.write_predictions(predictions, predictions.predicted)
+    for epistemic, at_floor, holds in ((0.5, 0.9, True), (0.5, 0.1, False), (0.0, 0.1, True)):
+        folder.write_rounds([{"round": 1, "seconds": 1.0, "fraction-at-scale-floor": at_floor}])
+        measured = {"mean-epistemic": epistemic, "mean-aleatoric": 0.5}
+        folder.write_metrics({"accuracy": 0.5, "root-mean-squared-error": 1.0, **measured})
+        assert collapsed_at_the_end(folder) == holds
+        assert "nothing was warned of" not in run_report(folder)
+    private = RunFolder.create(tmp_path, "private", CONFIG, {})
+    private.write_json("run.json:partition", {"whole-sha256": "12"})
+    private.write_metrics({"accuracy": 0.5})
+    private.append_round({"round": 1, "seconds": 1.0})
+    private.append_round({"round": 2, "seconds": 1.0})
+    assert "nothing was warned of" not in run_report(private), "its warnings are not kept"
 
 
 def test_a_run_that_is_not_over_has_no_report(tmp_path):

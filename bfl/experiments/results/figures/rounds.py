@@ -221,15 +221,17 @@ def partition_by_class(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None
     if WHOLE in partition or not partition.get("class_counts"):
         return None
     with folder.decoding(run_folder.PARTITION):
-        counts = np.array(partition["class_counts"], dtype=np.int64)
+        held = [n for n, of_client in enumerate(partition["class_counts"]) if of_client is not None]
+        counts = np.array([partition["class_counts"][n] for n in held], dtype=np.int64)
         clients, classes = counts.shape
+    called = folder.client_names()
     size = max(2.2 + min(10.0, 0.45 * classes), 4.5), max(1.6 + min(10.0, 0.26 * clients), 2.8)
     drawing, axes, image = style.draw_counts(size, counts, counts, most=240)
     what = "target" if folder.holds(run_folder.PREDICTED_NUMBERS) else "class"
     axes.set(xlabel=what, ylabel="client", aspect="auto")
     for axis, names, count in (
         (axes.xaxis, folder.class_names(), classes),
-        (axes.yaxis, folder.client_names(), clients),
+        (axes.yaxis, [called[n] if n < len(called) else str(n) for n in held], clients),
     ):
         style.name_ticks(axis, style.short_names(names or list(map(str, range(count)))), count)
     drawing.colorbar(image, label="training examples")
