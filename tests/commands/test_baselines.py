@@ -7,13 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import sem, ttest_rel
 
 import bfl
 from bfl.commands.main import main
 from bfl.errors import ConfigurationError
+from bfl.experiments.results.clients import baseline_verdict
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.results.summary import values_before_closing
-from bfl.experiments.run.baselines import baselines_of, make_baselines
+from bfl.experiments.results.summary import values_before_closing, write_owners
+from bfl.experiments.run.baselines import baselines_of, compared, make_baselines, of_examples
 
 SMALL = {
     "model": "mlp",
@@ -46,12 +48,14 @@ def test_baselines_stand_beside_the_federation(tmp_path: Path) -> None:
         alone, labels = folder.predictions()
         apart = federated - (alone.predicted == labels)
         assert own["difference"] == pytest.approx(apart.mean())
-        # Agresti and Min (2005): half an example more in each of the four cells.
+        # Agresti and Min (2005): half an example more in each of the four cells, at 95 %. Of two
+        # clients, each has half of the 5 %.
+        z = 1.959964 if name == "central" else 2.241403
         pairs = np.append(apart, [1, -1, 0, 0])
-        weights = np.append(np.ones(60), np.full(4, 0.5))
+        weights = np.append(np.ones(60), np.full(4, z**2 / 8))
         centre = np.average(pairs, weights=weights)
         variance = np.average((pairs - centre) ** 2, weights=weights)
-        half = 1.96 * math.sqrt(variance / 62)
+        half = z * math.sqrt(variance / weights.sum())
         assert own["difference-interval"] == pytest.approx([centre - half, centre + half], abs=1e-5)
     # One client has trained alone in each round, on its own part of the same division.
     for client in (0, 1):
@@ -66,6 +70,38 @@ def test_baselines_stand_beside_the_federation(tmp_path: Path) -> None:
     page = (result.folder / "report.html").read_text(encoding="utf-8")
     for model in ("all data in one place", "client 0 alone", "Is federating worth it?"):
         assert model in page
+
+
+def test_errors_are_compared_by_students_t_and_each_client_on_its_own_rows(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    folders = []
+    for name, width in (("run", 1.0), ("run-local-1", 3.0)):
+        folder = RunFolder.create(tmp_path, name, {"clients": 2}, {})
+        answers = {"means": width * random.normal(size=(1, 30)), "variances": np.ones((1, 30))}
+        folder.write_arrays("predictions.npz", {**answers, "targets": np.zeros(30)})
+        folder.write_metrics({"root-mean-squared-error": 1.0})
+        write_owners(folder, [np.arange(9), np.arange(9, 30)], 30)
+        folders.append(folder)
+    theirs, values = map(values_before_closing, folders)
+    assert theirs is not None
+    assert values is not None
+    found = compared(folders[1], folders[0], 1, 0.975)
+    own = found["own"]
+    assert own["examples"] == 21
+    test = ttest_rel(theirs[9:], values[9:])
+    ends = np.array(test.confidence_interval(0.975))
+    both = math.sqrt(theirs[9:].mean()) + math.sqrt(values[9:].mean())
+    assert own["difference-interval"] == pytest.approx(ends / both)
+    assert own["difference"] == pytest.approx(np.mean(own["difference-interval"]))
+    half = 2.085963 * sem(values[9:]) / (2 * own["root-mean-squared-error"])
+    assert np.ptp(own["interval"]) == pytest.approx(2 * half)
+    assert "worth it for A" in baseline_verdict({"federation": {}, "local": {"A": found}})
+    # Fewer than ten rows decide nothing, nor do two models without an error.
+    few = compared(folders[1], folders[0], 0)["own"]
+    assert not {"interval", "difference-interval"} & few.keys()
+    assert "do not decide" in baseline_verdict({"federation": {}, "local": {"A": few}})
+    none = of_examples(np.zeros(12), np.zeros(12), errors=True)
+    assert none["difference-interval"] == [0.0, 0.0]
 
 
 def test_unknown_baselines_are_refused(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ CLIENTS = "clients-"  # prefix of the names of means over the clients
 ACCURACY = "accuracy"
 CENTRAL = "all data in one place"
 INTERVAL, DIFFERENCE, OF_DIFFERENCE = "interval", "difference", "difference-interval"
+LEVEL = "difference-level"
 
 CLIENTS_LEFT_OUT = "clients-left-out"
 """The entry of a round's record with a ``{"client", "name", "reason"}`` for each selected client
@@ -203,7 +204,7 @@ def own_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _shown(own: Mapping[str, Any]) -> dict[str, str]:
-    shown = {n: three_digits(v) for n, v in own.items() if n not in ("examples", "own")}
+    shown = {n: three_digits(v) for n, v in own.items() if n not in ("examples", "own", LEVEL)}
     for name, ends in ((next(iter(shown), ""), INTERVAL), (DIFFERENCE, OF_DIFFERENCE)):
         if shown.pop(ends, None):
             shown[name] += f" ({' to '.join(map(three_digits, own[ends]))})"
@@ -213,23 +214,38 @@ def _shown(own: Mapping[str, Any]) -> dict[str, str]:
 
 
 def baseline_verdict(found: Mapping[str, Any]) -> str:
-    """Return a sentence on whether federating was worth it, by the 95 % intervals of the gain.
+    """Return a sentence on whether federating was worth it, by the intervals of the gain.
 
-    Each client's is of its own test examples, where it has such ones.
+    One is of clients judged on their own test examples, one of the models that all examples judge.
     """
-    models = {name: own.get("own", own) for name, own in found.get("local", {}).items()}
-    models |= {CENTRAL: found["central"]} if "central" in found else {}
-    said: dict[str, list[str]] = {}
-    for name, own in models.items():
-        ends, shown = own.get(OF_DIFFERENCE), name
+    models = {
+        **found.get("local", {}),
+        **({CENTRAL: found["central"]} if "central" in found else {}),
+    }
+    everything = f"On all {found['federation'].get('examples', 'the')} test examples"
+    said: dict[str, dict[str, list[str]]] = {}
+    for name, row in models.items():
+        own, notes = row.get("own", row), list[str]()
+        where = everything
+        if "own" in row:
+            where = "On each client's own test examples"
+            notes.append(f"{own['examples']} examples")
+        ends = own.get(OF_DIFFERENCE)
         low, high = ends or (-math.inf, math.inf)
         if low <= 0.0 <= high:
-            verdict = "the test examples do not decide it for"
-            shown += f" (95 %: {' to '.join(map(three_digits, ends))})" if ends else " (not paired)"
+            verdict = "they do not decide it for"
+            if ends:
+                level = f"{100.0 * own.get(LEVEL, 0.95):.4g} %"
+                notes.append(f"{level}: {' to '.join(map(three_digits, ends))}")
+            else:
+                notes.append("too few" if DIFFERENCE in own else "not paired")
         elif (low > 0.0) == (ERROR not in own):
             verdict = "worse:" if name == CENTRAL else "federating was worth it for"
         else:
             verdict = "better:" if name == CENTRAL else "alone is better for"
-        said.setdefault(verdict, []).append(shown)
-    text = "; ".join(f"{verdict} {few(names)}" for verdict, names in said.items())
-    return f"{text[:1].upper()}{text[1:]}."
+        shown = f"{name} ({', '.join(notes)})" if notes else name
+        said.setdefault(where, {}).setdefault(verdict, []).append(shown)
+    return " ".join(
+        f"{where}: {'; '.join(f'{verdict} {few(names)}' for verdict, names in verdicts.items())}."
+        for where, verdicts in said.items()
+    )

@@ -368,6 +368,13 @@ def _sections(run: _Run) -> Iterator[Section]:
             f"Judged by {measure} alone{closed}; in brackets, 95 % intervals over the test "
             "examples of this one run, each for itself: another seed is not in them."
         )
+        local = compared.get("local", {})
+        level = min((row.get(clients.LEVEL, 0.95) for row in local.values()), default=0.95)
+        if level > 0.95:
+            note += (
+                f" Those of differences to the {len(local)} clients' own models are of "
+                f"{100.0 * level:.4g} %, so that all of them hold together at 95 %."
+            )
         section = Section("Is federating worth it?", [clients.baseline_verdict(compared), note])
         for caption, rows in (
             ("Each client's own model on its own test examples", clients.own_rows(compared)),

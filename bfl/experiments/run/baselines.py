@@ -9,18 +9,18 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 
 from bfl.configuration import resolve
 from bfl.engine.flower import FlowerApp, RayEngine, Values, run_serially
 from bfl.engine.run import EngineRun
 from bfl.errors import ConfigurationError, unknown_name
-from bfl.evaluation.metrics.scores import Z, wilson_interval
+from bfl.evaluation.metrics.scores import paired_interval, wilson_interval
 from bfl.evaluation.regression import ERROR
 from bfl.experiments.results.clients import (
     DIFFERENCE,
     INTERVAL,
+    LEVEL,
     OF_DIFFERENCE,
     baseline_rows,
     baseline_verdict,
@@ -37,6 +37,7 @@ from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.printing import doing, tell
 
 LOCAL, CENTRAL = "local", "central"
+LEAST_ERRORS = 10  # fewer squared errors are too far from normal for an interval of their mean
 COMPARED = ("accuracy", ERROR, "negative-log-likelihood", "expected-calibration-error")
 
 Make = Callable[[dict[str, Any], int], object]
@@ -124,7 +125,8 @@ def make_baselines(
             tell(f"baseline {name}")
             named = {"name": baseline.path.name, "resume": same and baseline.holds(CONFIG)}
             make({**plain, **changes, **named, "clients": count}, count)
-        return compared(baseline, folder, client)
+        # With one verdict a client, all of them hold together at 95 % (Bonferroni).
+        return compared(baseline, folder, client, 1.0 - 0.05 / (1 if client is None else clients))
 
     found: dict[str, Any] = {"federation": compared(folder)}
     if CENTRAL in chosen:
@@ -147,7 +149,10 @@ def make_baselines(
 
 
 def compared(
-    folder: RunFolder, federation: RunFolder | None = None, client: int | None = None
+    folder: RunFolder,
+    federation: RunFolder | None = None,
+    client: int | None = None,
+    level: float = 0.95,
 ) -> dict[str, Any]:
     """Return what the tables of baselines show of a run before its closing.
 
@@ -164,40 +169,48 @@ def compared(
     if theirs is not None and theirs.size != values.size:
         theirs = None
     owners, errors = owners_of(folder), ERROR in found
-    found |= of_examples(values, theirs, errors=errors)
+    found |= of_examples(values, theirs, errors=errors, level=level)
     if theirs is not None and owners is not None and (own := owners == client).any():
-        found["own"] = of_examples(values[own], theirs[own], errors=errors)
+        found["own"] = of_examples(values[own], theirs[own], errors=errors, level=level)
     return found
 
 
-def of_examples(values: Numbers, theirs: Numbers | None, *, errors: bool) -> dict[str, Any]:
+def of_examples(
+    values: Numbers, theirs: Numbers | None, *, errors: bool, level: float = 0.95
+) -> dict[str, Any]:
     """Return a model's share of right examples, or root-mean-squared error, of ``values`` (N,).
 
     With its 95 % interval over the test examples; and with how much more a federation has of it,
-    by its own values. The interval of this difference is paired by test example. Of accuracies it
-    is Agresti and Min's (2005), "Simple improved confidence intervals for comparing matched
-    proportions"; of errors, by the delta method.
+    by its own values. The interval of this difference, of a ``level``, is paired by test example.
+    Of errors it is Student's t of the differences of squared errors, divided by the sum of both
+    root-mean-squared errors; fewer than ``LEAST_ERRORS`` have no interval.
     """
     count, mean = values.size, float(values.mean())
-    if errors:
-        mean = math.sqrt(mean)
-        values = values / (2.0 * mean)
-        half = Z * float(values.std()) / math.sqrt(count)
-        ends = [mean - half, mean + half]
-    else:
+    if not errors:
         ends = [float(end) for end in wilson_interval(mean, count)]
-    found = {ERROR if errors else "accuracy": mean, "examples": count, INTERVAL: ends}
+        found: dict[str, Any] = {"accuracy": mean, "examples": count, INTERVAL: ends}
+        if theirs is None:
+            return found
+        each = theirs - values
+        paired = {DIFFERENCE: float(each.mean()), OF_DIFFERENCE: [*paired_interval(each, level)]}
+        return found | paired | {LEVEL: level}
+    own = math.sqrt(mean)
+    found = {ERROR: own, "examples": count}
+    if count >= LEAST_ERRORS and own:  # by the delta method
+        half = _half_of_interval(values / (2.0 * own), 0.95)
+        found[INTERVAL] = [max(0.0, own - half), own + half]
     if theirs is None:
         return found
-    if errors:
-        ours = math.sqrt(float(theirs.mean()))
-        each, added = theirs / (2.0 * ours) - values, 0
-        difference = centre = ours - mean
-        square = float(each.var())
-    else:
-        each, added = theirs - values, 2
-        difference = float(each.mean())
-        centre = float(each.sum()) / (count + added)
-        square = (float(np.square(each).sum()) + 1.0) / (count + added) - centre**2
-    half = Z * math.sqrt(square / (count + added))
-    return found | {DIFFERENCE: difference, OF_DIFFERENCE: [centre - half, centre + half]}
+    ours = math.sqrt(float(theirs.mean()))
+    found |= {DIFFERENCE: ours - own, LEVEL: level}
+    if count >= LEAST_ERRORS:
+        half = _half_of_interval((theirs - values) / (ours + own or 1.0), level)
+        found[OF_DIFFERENCE] = [ours - own - half, ours - own + half]
+    return found
+
+
+def _half_of_interval(values: Numbers, level: float) -> float:
+    from scipy.special import stdtrit
+
+    quantile = float(stdtrit(values.size - 1, (1.0 + level) / 2.0))
+    return quantile * float(values.std(ddof=1)) / math.sqrt(values.size)

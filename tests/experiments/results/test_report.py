@@ -53,7 +53,7 @@ def test_the_report_is_one_page_with_every_figure(tmp_path):
     local = {f"A hospital with a long name {number}": alone for number in range(3)}
     run.write_json("run.json:baselines", {"federation": federation, "local": local})
     page = run_report(run)
-    assert "Alone is better for A hospital with a long name 0, " in page
+    assert "alone is better for A hospital with a long name 0, " in page
     assert "-0.250 (-0.500 to -0.125)" in page
     drawn = set(re.findall(r'<figure id="([^"]+)"', page))
     assert drawn == set(FIGURES) - {"predicted-numbers"}  # those of regressions
@@ -216,7 +216,7 @@ def test_two_classes_have_sensitivity_specificity_and_an_auroc(tmp_path):
     hits = [f"{right[:20][first == label].sum()} of {(first == label).sum()}" for label in (1, 0)]
     row = plain[plain.index("<caption>By client") :].split("<tr>")[2]
     assert re.findall(r"<td[^>]*>([^<]*)", row)[2:5] == [three_digits(usual), *hits]
-    assert "Federating was worth it for A." in page
+    assert "federating was worth it for A (20 examples)" in page
     assert "<td>A alone, its own 20 test examples</td>" in page
     cards = dict(re.findall(r'"faint">([^<]+)</span><b>([^<]+)', plain))
     hits = predictions.predicted[labels == 1].mean()

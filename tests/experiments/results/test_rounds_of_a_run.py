@@ -75,9 +75,9 @@ def test_the_verdict_on_federating_follows_the_intervals() -> None:
     found["local"]["Chur"] = {"accuracy": 0.5}
     found["local"]["Bergen"] = {**own(-0.2, -0.1), "own": {**own(0.1, 0.2), "examples": 40}}
     assert baseline_verdict(found) == (
-        "Federating was worth it for Bergen; alone is better for Oslo; the test examples do not "
-        "decide it for Genf (95 %: -0.100 to 0.200), Chur (not paired); better: all data in one "
-        "place."
+        "On each client's own test examples: federating was worth it for Bergen (40 examples). "
+        "On all 400 test examples: alone is better for Oslo; they do not decide it for Genf (95 %: "
+        "-0.100 to 0.200), Chur (not paired); better: all data in one place."
     )
     assert [row["model"] for row in baseline_rows(found)][1:3] == [
         "all data in one place",
@@ -88,7 +88,7 @@ def test_the_verdict_on_federating_follows_the_intervals() -> None:
     # A greater error is worse.
     error = {"root-mean-squared-error": 2.0}
     of_numbers = {"federation": error, "local": {"A": {**own(-0.2, -0.1), **error}}}
-    assert baseline_verdict(of_numbers) == "Federating was worth it for A."
+    assert "federating was worth it for A" in baseline_verdict(of_numbers)
 
 
 def printed(*rounds: dict[str, Any], verbose: bool = False) -> list[str]:
