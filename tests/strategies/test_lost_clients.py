@@ -1,18 +1,23 @@
 """Clients that fail are left out, and what is recorded of the others."""
 
+from contextlib import nullcontext
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Error, RecordDict
-from small_federation import play, shifted
+from flwr.app import ConfigRecord, Error, RecordDict
+from small_federation import START, arguments, make_app, make_clients, make_grid, play, shifted
 
 import strategies.flower_clients
 from bfl.errors import LostStateError, RunError
 from bfl.experiments.results.clients import CLIENTS_LEFT_OUT, describe_left_out
 from bfl.federation.wire import RUN_CANNOT_GO_ON as LOST
-from bfl.federation.wire import TrainTask, reply_content
+from bfl.federation.wire import TrainTask, posterior_to_arrays, reply_content
 from bfl.posteriors import Posterior
+from strategies import PosteriorPooling
+from strategies.round import round_request
+from strategies.server_state import ServerState
 
 
 @pytest.mark.parametrize(
@@ -37,6 +42,37 @@ def test_a_run_that_cannot_do_without_what_is_lost_says_so(
     with pytest.raises(RunError) as caught:
         play(reply, round_retries=0, min_clients=min_clients)
     assert isinstance(caught.value, LostStateError) is lost
+
+
+@pytest.mark.parametrize("enough", [True, False])
+def test_a_share_of_the_clients_is_rounded_up(enough: bool) -> None:
+    def reply(task: TrainTask, received: Posterior) -> RecordDict | Error:
+        present = task.partition_id < (3 if enough else 2)
+        return shifted(task, received) if present else Error(code=2, reason="gone")
+
+    with nullcontext() if enough else pytest.raises(RunError, match="min-clients"):
+        play(reply, round_retries=0, min_clients=0.6)
+
+
+def test_an_answer_in_flowers_own_name_is_the_failure_of_the_client_asked() -> None:
+    warnings: list[str] = []
+    clients = make_clients(make_grid(make_app()), warn=warnings.append)
+    request = round_request(PosteriorPooling(rule="ws").method, ServerState.first(START, 4), 0)
+    replies = list(clients.replies(request.name, clients.messages(request)))
+    replies[1].metadata.__dict__["_src_node_id"] = 99  # no client
+    assert [update.partition_id for update in clients.updates(request, replies)] == [0, 2, 3]
+    assert len(warnings) == 1
+    assert "client 1" in warnings[0]
+
+
+def test_a_round_that_is_repeated_begins_a_new_federation() -> None:
+    strategy = PosteriorPooling(**arguments(rule="ws"))
+    grid, arrays = make_grid(make_app()), posterior_to_arrays(START)
+    begun = []
+    for number in (1, 2, 2, 3, 1):
+        strategy.configure_train(number, arrays, ConfigRecord(), grid)
+        begun.append(strategy.clients)
+    assert [before is after for before, after in pairwise(begun)] == [True, False, True, False]
 
 
 @pytest.mark.parametrize(
