@@ -74,7 +74,8 @@ class RunData:
         if counts := described["class_counts"]:
             of_shared = iter(counts)  # nobody but a node counts the classes of its own data
             described["class_counts"] = [p if p is None else next(of_shared) for p in self.train]
-        described["num_examples"] = self.sizes
+        sizes = zip(self.train, self.sizes, strict=True)  # a node may say 1 for any number
+        described["num_examples"] = [None if p is None and n == 1 else n for p, n in sizes]
         if names := configuration.partition.names(self.dataset.train_columns):
             described["names"] = list(names)
         # Whether the server has them or nobody does: runs whose clients have the same are pairs.

@@ -37,13 +37,16 @@ def test_clients_share_the_part_and_nothing_else(partition: str) -> None:
 
 
 def test_nodes_with_data_of_their_own_keep_all_of_it() -> None:
-    federation = Federation(nodes={0: 10, 1: 11, 2: 12}, own_examples={0: 50, 1: 0, 2: 0})
+    federation = Federation(
+        nodes={0: 10, 1: 11, 2: 12, 3: 13}, own_examples={0: 50, 1: 0, 2: 0, 3: 1}
+    )
     configuration = resolve({"train-examples": 100.0})
     divided = divide(configuration, load_dataset("digits"), federation)
     assert divided.train[0] is None
     described = divided.describe(configuration)
-    assert described["num_examples"] == divided.sizes == [50, 34, 33]
-    assert [n and sum(n) for n in described["class_counts"]] == [None, 34, 33]
+    # A size of 1 is one that a node does not say.
+    assert described["num_examples"] == [50, 25, 25, None]
+    assert [n and sum(n) for n in described["class_counts"]] == [None, 25, 25, None]
 
 
 def test_too_many_and_too_few_are_refused_before_the_start() -> None:

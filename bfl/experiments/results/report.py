@@ -200,7 +200,7 @@ def page(**content: Any) -> str:
 
 def _about(run: _Run) -> Iterator[str]:
     yield from figures.style.run_title(run.folder).splitlines()
-    trained = sum(run.partition.get("num_examples", ()))
+    trained = sum(n or 0 for n in run.partition.get("num_examples", ()))
     found = {"training": trained, "test": run.tested}
     if any(found.values()):
         counts = [f"{count:,} {what} examples" for what, count in found.items() if count]
@@ -294,7 +294,11 @@ def _held_back(run: _Run) -> str:
 def _what_to_beware(run: _Run) -> str:
     found = list(run.lost)
     trained = enumerate(run.partition.get("num_examples", ()))
-    scarce = [f"{run.name_of(client)} ({n})" for client, n in trained if n < FEW_EXAMPLES]
+    scarce = [
+        f"{run.name_of(client)} ({n})"
+        for client, n in trained
+        if n is not None and n < FEW_EXAMPLES
+    ]
     if scarce:
         found.append(f"few training examples: {few(scarce, 3)}")
     found += monitoring.weaknesses(run.folder)

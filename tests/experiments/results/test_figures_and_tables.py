@@ -27,7 +27,7 @@ from bfl.experiments.results.summary import (
     predicted_by_strength,
     write_foreign,
 )
-from bfl.experiments.results.table import metrics_table, results_table
+from bfl.experiments.results.table import results_table
 from bfl.posteriors import Manifest, Parameter
 from bfl.posteriors.posterior import Posterior
 
@@ -277,17 +277,6 @@ def test_results_table_has_a_column_per_key():
         assert part in text
     assert "negative-log-likelihood ↓" in text
     assert not rendered(results_table([], "Nothing")).strip()
-
-
-def test_metrics_table_points_to_the_better_side(run):
-    text = rendered(metrics_table(run.metrics()))
-    for name, value in run.metrics().items():
-        assert name in text
-        assert table.cell(value) in text
-    assert "brier-score ↓" in text
-    assert "retention-area-accuracy-epistemic ↑" in text
-    assert "retention-area-negative-log-likelihood-epistemic ↓" in text
-    assert "mean-epistemic  " in text
 
 
 def test_cells():

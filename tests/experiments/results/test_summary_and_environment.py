@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +21,7 @@ from bfl.experiments.results import (
 )
 from bfl.experiments.results.environment import (
     describe_commit,
-    describe_times,
     package_version,
-    time_now,
 )
 from bfl.posteriors import Posterior
 
@@ -95,18 +92,6 @@ def test_degree_of_spread_is_the_norm_of_all_standard_deviations(tmp_path, case)
     # Summed in float64: a million small variances do not vanish beside a large one.
     many = np.append(np.full(10**6, 1e-8), 1.0).astype(np.float32)
     assert Posterior(many, many).degree_of_spread == pytest.approx(np.sqrt(1.01), rel=1e-6)
-
-
-def test_times_of_several_runs_are_the_first_start_and_the_last_end():
-    runs = [
-        {"started": f"2026-05-0{day}T01:00:00+00:00", "ended": f"2026-05-0{day}T02:30:00+00:00"}
-        for day in (3, 2, 4)
-    ]
-    assert describe_times([{}, *runs, {"started": runs[0]["started"]}]) == [
-        "started 2026-05-02 01:00:00 UTC, ended 2 days, 1:30:00 later"
-    ]
-    assert describe_times([{"bfl": "1"}]) == describe_times([{"started": "", "ended": 3}]) == []
-    assert datetime.fromisoformat(time_now()).utcoffset() == timedelta(0)
 
 
 def test_environment_can_be_written_and_names_what_matters():
