@@ -17,15 +17,7 @@ from bfl.engine.run import EngineRun
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.evaluation.metrics.scores import paired_interval, wilson_interval
 from bfl.evaluation.regression import ERROR
-from bfl.experiments.results.clients import (
-    DIFFERENCE,
-    INTERVAL,
-    LEVEL,
-    OF_DIFFERENCE,
-    baseline_rows,
-    baseline_verdict,
-    own_rows,
-)
+from bfl.experiments.results import clients as by_client
 from bfl.experiments.results.run_folder import BASELINES, CONFIG, METRICS, RunFolder
 from bfl.experiments.results.summary import (
     BEFORE_CLOSING,
@@ -142,10 +134,10 @@ def make_baselines(
             for client in range(clients)
         }
     folder.write_json(BASELINES, found)
-    for row in (*baseline_rows(found), *own_rows(found)):
+    for row in (*by_client.baseline_rows(found), *by_client.own_rows(found)):
         shown = "  ".join(f"{key} {row[key]}" for key in row if key != "model")
         tell(f"{row['model']}: {shown}")
-    tell(baseline_verdict(found))
+    tell(by_client.baseline_verdict(found))
 
 
 def compared(
@@ -188,24 +180,27 @@ def of_examples(
     count, mean = values.size, float(values.mean())
     if not errors:
         ends = [float(end) for end in wilson_interval(mean, count)]
-        found: dict[str, Any] = {"accuracy": mean, "examples": count, INTERVAL: ends}
+        found: dict[str, Any] = {"accuracy": mean, "examples": count, by_client.INTERVAL: ends}
         if theirs is None:
             return found
         each = theirs - values
-        paired = {DIFFERENCE: float(each.mean()), OF_DIFFERENCE: [*paired_interval(each, level)]}
-        return found | paired | {LEVEL: level}
+        paired = {
+            by_client.DIFFERENCE: float(each.mean()),
+            by_client.OF_DIFFERENCE: [*paired_interval(each, level)],
+        }
+        return found | paired | {by_client.LEVEL: level}
     own = math.sqrt(mean)
     found = {ERROR: own, "examples": count}
     if count >= LEAST_ERRORS and own:  # by the delta method
         half = _half_of_interval(values / (2.0 * own), 0.95)
-        found[INTERVAL] = [max(0.0, own - half), own + half]
+        found[by_client.INTERVAL] = [max(0.0, own - half), own + half]
     if theirs is None:
         return found
     ours = math.sqrt(float(theirs.mean()))
-    found |= {DIFFERENCE: ours - own, LEVEL: level}
+    found |= {by_client.DIFFERENCE: ours - own, by_client.LEVEL: level}
     if count >= LEAST_ERRORS:
         half = _half_of_interval((theirs - values) / (ours + own or 1.0), level)
-        found[OF_DIFFERENCE] = [ours - own - half, ours - own + half]
+        found[by_client.OF_DIFFERENCE] = [ours - own - half, ours - own + half]
     return found
 
 
