@@ -222,21 +222,24 @@ def baseline_verdict(found: Mapping[str, Any]) -> str:
         **found.get("local", {}),
         **({CENTRAL: found["central"]} if "central" in found else {}),
     }
-    everything = f"On all {found['federation'].get('examples', 'the')} test examples"
+    unclosed = "before any closing round, which the models beside it have not had"
+    everything = f"On all {found['federation'].get('examples', 'the')} test examples, {unclosed}"
     said: dict[str, dict[str, list[str]]] = {}
     for name, row in models.items():
         own, notes = row.get("own", row), list[str]()
         where = everything
         if "own" in row:
-            where = "On each client's own test examples"
+            where = f"On each client's own test examples, {unclosed}"
             notes.append(f"{own['examples']} examples")
         ends = own.get(OF_DIFFERENCE)
         low, high = ends or (-math.inf, math.inf)
         if low <= 0.0 <= high:
-            verdict = "they do not decide it for"
+            verdict = "no difference is shown for"
             if ends:
-                level = f"{100.0 * own.get(LEVEL, 0.95):.4g} %"
-                notes.append(f"{level}: {' to '.join(map(three_digits, ends))}")
+                level = f"at {100.0 * own.get(LEVEL, 0.95):.4g} %"
+                unit = "in RMSE" if ERROR in own else "points"
+                shown_ends = (three_digits(end if ERROR in own else 100.0 * end) for end in ends)
+                notes.append(f"{' to '.join(shown_ends)} {unit} {level}")
             else:
                 notes.append("too few" if DIFFERENCE in own else "not paired")
         elif (low > 0.0) == (ERROR not in own):

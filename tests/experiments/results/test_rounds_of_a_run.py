@@ -74,11 +74,13 @@ def test_the_verdict_on_federating_follows_the_intervals() -> None:
     }
     found["local"]["Chur"] = {"accuracy": 0.5}
     found["local"]["Bergen"] = {**own(-0.2, -0.1), "own": {**own(0.1, 0.2), "examples": 40}}
-    assert baseline_verdict(found) == (
-        "On each client's own test examples: federating was worth it for Bergen (40 examples). "
-        "On all 400 test examples: alone is better for Oslo; they do not decide it for Genf (95 %: "
-        "-0.100 to 0.200), Chur (not paired); better: all data in one place."
-    )
+    verdict = baseline_verdict(found)
+    on_own, on_all = verdict.split("400 test examples")
+    assert "worth it for Bergen (40 examples)" in on_own
+    assert "Oslo" not in on_own
+    for words in ("alone is better for Oslo", "Genf (-10.0 to 20.0 points", "Chur (not paired)"):
+        assert words in on_all
+    assert "better: all data in one place" in on_all
     assert [row["model"] for row in baseline_rows(found)][1:3] == [
         "all data in one place",
         "Bergen alone",
