@@ -265,7 +265,7 @@ def test_a_run_outlives_links_clients_and_the_server(
     replied = {client["client"] for client in folder.rounds()[1]["per-client"]}
     assert 2 in replied
     if 1 not in replied:
-        federation.wait_for("run", "client 1: failed: Error: Node Unavailable", 200)
+        federation.wait_for("run", "client-1: failed: Error: Node Unavailable", 200)
     # The server's host fails, with all that runs on it; when it is back, with the new certificate.
     end_processes({federation.pids["run"]})
     federation.kill(SERVER)
