@@ -14,6 +14,7 @@ from bfl.commands.terminal import add_run_config_to
 from bfl.configuration import resolve
 from bfl.configuration.sources import read_run_config
 from bfl.data.datasets import Dataset, Reading, cached_dataset, said_of
+from bfl.data.datasets.base import rows_of
 from bfl.data.datasets.encoding import INDICATOR, MEAN, REFUSE, missing_cells
 from bfl.engine.flower import FlowerApp, Values
 from bfl.errors import ConfigurationError, DataError
@@ -25,9 +26,9 @@ MOST_SITES = 20
 """The most values of a column for each of which a line says what is missing."""
 
 POLICIES = {
-    REFUSE: "a run refuses them",
-    MEAN: "each counts as the mean, or the most frequent category, of the training rows",
-    INDICATOR: "each is filled, and an input more of its column says where",
+    REFUSE: "a run refuses cells without a value",
+    MEAN: "a cell without a value counts as the training rows' mean, or most frequent category",
+    INDICATOR: "a cell without a value is filled, and an input more of its column says where",
 }
 """Fate of cells without a value, by the key ``missing``."""
 
@@ -132,17 +133,14 @@ def _contents(dataset: Dataset, missing: str, site: str) -> Iterator[str]:
 
 
 def _gaps(dataset: Dataset, columns: list[str], missing: str, site: str) -> Iterator[str]:
-    import pandas
-
-    parts = [pandas.DataFrame(dict(c)) for c in (dataset.train_columns, dataset.test_columns)]
-    rows = pandas.concat(parts, ignore_index=True)
+    rows = rows_of(dataset)
     sites = rows.groupby(site) if site in rows else ()
-    gaps = _listed(missing_cells(rows, columns))
+    gaps = missing_cells(rows, columns)
     yield f'missing="{missing}": {POLICIES[missing]}' if gaps else "every row has all inputs"
     for name, own in islice([(None, rows), *sites], 1 + MOST_SITES):
         where = "all" if name is None else f"{site} {printable(str(name))}"
-        if gaps := _listed(missing_cells(own, columns)):
-            yield f"without a value, of {len(own)} rows ({where}): {gaps}"
+        if name is not None and (gaps := missing_cells(own, columns)):
+            yield f"without a value, of {len(own)} rows ({where}): {_listed(gaps)}"
         alone = {}
         for column in (c for c in columns if c != site and len(own) > 1):
             values = own[column][own[column].ne("")].dropna()

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePath
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from bfl.data.datasets.encoding import Column, Encoding
+from bfl.data.datasets.encoding import Column, Encoding, missing_cells
 from bfl.data.datasets.reading import Reading
 from bfl.data.images import Images
 from bfl.data.partitions.base import Columns
@@ -21,6 +21,9 @@ from bfl.errors import ConfigurationError, DataError
 from bfl.files import given_path, near_path
 from bfl.registry import Component, Registry
 from bfl.texts import assigned, few
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Labels = npt.NDArray[np.int64]
 Targets = npt.NDArray[np.float32 | np.float64]
@@ -175,9 +178,22 @@ class Dataset:
                 refuse(f"{split}_labels", f"holds {span}; allowed: 0 to {self.num_classes - 1}")
 
 
+def rows_of(dataset: Dataset) -> DataFrame:
+    """Return the rows of a table, those to train on before those to test on."""
+    import pandas
+
+    parts = (dataset.train_columns, dataset.test_columns)
+    return pandas.concat([pandas.DataFrame(dict(part)) for part in parts], ignore_index=True)
+
+
 def said_of(dataset: Dataset) -> list[str]:
-    """Return the warnings of a data set: how it was read, and absent classes."""
+    """Return the warnings of a data set: how it was read, empty cells, and absent classes."""
     lines = list(dataset.said)
+    if dataset.encoding:
+        rows = rows_of(dataset)
+        if gaps := missing_cells(rows, [column.name for column in dataset.encoding.columns]):
+            shown = few([f"{name} {count}" for name, count in gaps.items()], 30)
+            lines.append(f"{dataset.name}: without a value, of {len(rows)} rows: {shown}")
     for split in ("train", "test"):
         counts = np.bincount(getattr(dataset, f"{split}_labels"), minlength=dataset.num_classes)
         if absent := [dataset.class_names[label] for label in np.flatnonzero(counts == 0)]:

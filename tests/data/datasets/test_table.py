@@ -317,3 +317,6 @@ def test_categories_of_test_rows_alone_are_named(tmp_path: Path) -> None:
     assert "row 41 " in said
     assert "n-k" not in said, "a cell is a patient's"
     assert (dataset.test_images[::2, 0, :2, 0] == 127.5).all()
+    frame.assign(x=[None, *range(39)]).to_csv(tmp_path / "test.csv", index=False)
+    filled = load_dataset(f"table:{tmp_path}", "", Reading(missing="mean"))
+    assert any(said.endswith("of 80 rows: x 1") for said in said_of(filled))
