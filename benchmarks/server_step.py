@@ -68,7 +68,7 @@ def client_models(start: Any, manifest: Any) -> Any:
     generator = np.random.default_rng(1)
     moved = [start.point + generator.normal(0, 0.01, start.point.size) for _ in range(CLIENTS)]
     clients = [Posterior(start.mean, start.variance, p.astype(np.float32)) for p in moved]
-    clients = [manifest.raised(client) for client in clients]
+    clients = [manifest.raise_to_minima(client) for client in clients]
     return ClientModels(clients, range(CLIENTS), [4_000] * CLIENTS, start, start, manifest)
 
 

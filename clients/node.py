@@ -25,7 +25,7 @@ from bfl.deployment.client_list import ListedIdentity
 from bfl.deployment.settings import NodeTable, PathText
 from bfl.engine import processes
 from bfl.federation import wire
-from bfl.federation.client_metrics import neutralized
+from bfl.federation.client_metrics import neutralize
 from bfl.federation.secure_aggregation.keys import Identity, Unsigned
 from bfl.registry import STRICT
 from bfl.texts import from_json
@@ -142,7 +142,7 @@ def tell_operator(text: str) -> None:
     Words of the server's may be in it, so that they are escaped.
     """
     name = os.environ.get("BFL_CLIENT", "this node")
-    print(f"{name}: {neutralized(text)}", file=sys.stderr, flush=True)
+    print(f"{name}: {neutralize(text)}", file=sys.stderr, flush=True)
 
 
 def refuse_task(task: wire.TrainTask, node: Node, configuration: Configuration) -> None:

@@ -102,7 +102,7 @@ def train_round(
             if head
             else division.head_of(trainer.network.initial_posterior(keys.seed))
         )
-        local_posterior, manifest = division.joined(global_posterior, own), division.shared
+        local_posterior, manifest = division.join(global_posterior, own), division.shared
     if isinstance(personalization, PersonalModel):
         drawn = randomness.generator(keys.seed, "personal", task.partition_id)
         more["personal"] = PersonalTask(
@@ -184,7 +184,9 @@ def train_round(
     if task.partition_id < configuration.attackers:
         generator = randomness.generator(keys.seed, "attack", *keyed)
         # An attacker knows the server's checks, and stays within them.
-        update = manifest.raised(configuration.attack.corrupt(update, global_posterior, generator))
+        update = manifest.raise_to_minima(
+            configuration.attack.corrupt(update, global_posterior, generator)
+        )
     elif any(part.active for part in configuration.outgoing):
         update = clip_and_noise(configuration, task, node, update, global_posterior)
     if exchange.secure_sums and any(part.draws for part in configuration.outgoing):
@@ -195,7 +197,7 @@ def train_round(
     # The parts' halves: what is sent besides the posterior, and kept.
     extras: dict[str, Any] = {}
     if parts or wire.EXTRAS in message.content:
-        trained = result.trained(local_task, update, broadcast)
+        trained = result.to_trained(local_task, update, broadcast)
         trained = replace(trained, received=global_posterior, **kept_models)
         extras, part_arrays = part_states.conclude(trained)
         state_after |= part_arrays

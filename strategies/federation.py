@@ -16,10 +16,10 @@ from flwr.serverapp import Grid
 from bfl import errors
 from bfl.configuration.keys import Keys
 from bfl.data.datasets import Reading, portable_dataset
-from bfl.deployment.client_list import binding_problem, called, client_names
+from bfl.deployment.client_list import binding_problem, client_names, name_node
 from bfl.engine.flower import is_simulation, log
 from bfl.federation import wire
-from bfl.federation.client_metrics import neutralized
+from bfl.federation.client_metrics import neutralize
 from bfl.federation.node_description import NodeDescription, code_digest
 from strategies.flower_clients import Outstanding, UsableReplies, exchange_with_retries
 
@@ -113,7 +113,7 @@ class Federation:
                 usable.found += 1
                 del problems[client]
             except errors.BflError as error:
-                problems[client] = neutralized(str(error))
+                problems[client] = neutralize(str(error))
         if problems:
             lines = (f"\nclient {client}: {problem}" for client, problem in problems.items())
             raise errors.RunError(f"{name}:{''.join(lines)}")
@@ -162,7 +162,7 @@ def discover(
             for partition, twins in sorted(partitions.items()):
                 if len(twins) > 1:
                     raise errors.ConfigurationError(
-                        f"{_listed(map(called, twins))} all have partition-id {partition} in "
+                        f"{_listed(map(name_node, twins))} all have partition-id {partition} in "
                         "their node configuration; each needs its own, from 0"
                     )
             missing = (str(p) for p in range(expected) if p not in partitions)
@@ -283,9 +283,9 @@ class NodeDescriptions:
 
     def problems(self) -> str:
         """Return a line for each node that has not said who it is."""
-        lines = [f"\n{called(node)} does not report its partition" for node in self.silent()]
+        lines = [f"\n{name_node(node)} does not report its partition" for node in self.silent()]
         for node, reason in sorted(self._failures.items()):
-            lines.append(f"\n{called(node)} cannot report its partition: {reason}")
+            lines.append(f"\n{name_node(node)} cannot report its partition: {reason}")
         return "".join(lines)
 
     def _send(self, question: Mapping[str, Any], nodes: Iterable[int]) -> list[Message]:
@@ -304,9 +304,9 @@ class NodeDescriptions:
                 if problem := binding_problem(node, description.partition_id):
                     raise errors.RunError(problem)
             except errors.ConfigurationError as error:
-                raise errors.ConfigurationError(f"{called(node)}: {error}") from error
+                raise errors.ConfigurationError(f"{name_node(node)}: {error}") from error
             except errors.RunError as error:
-                self._failures[node] = neutralized(str(error))
+                self._failures[node] = neutralize(str(error))
                 self._ask_again[node] = time.monotonic() + AGAIN_AFTER_FAILURE
                 continue
             knows_paths = reply.metadata.reply_to_message_id in self._messages_with_paths
@@ -322,15 +322,17 @@ class NodeDescriptions:
 def _expected_number(clients: int, described: Mapping[int, NodeDescription]) -> int:
     # Clients of another framework, whose code is not this package's, name none.
     if other := [n for n, d in described.items() if d.code not in (code_digest(), "")]:
-        raise errors.ConfigurationError(OTHER_CODE.format(_listed(map(called, other))))
+        raise errors.ConfigurationError(OTHER_CODE.format(_listed(map(name_node, other))))
     numbers: dict[int, list[int]] = {}
     for node, description in described.items():
         if description.unfit:
-            where = f"{called(node)} (partition {description.partition_id})"
+            where = f"{name_node(node)} (partition {description.partition_id})"
             raise errors.ConfigurationError(f"{where}: {description.unfit}")
         numbers.setdefault(description.num_partitions, []).append(node)
     if len(numbers) > 1:
-        answers = "; ".join(f"{n} says {_listed(map(called, numbers[n]))}" for n in sorted(numbers))
+        answers = "; ".join(
+            f"{n} says {_listed(map(name_node, numbers[n]))}" for n in sorted(numbers)
+        )
         raise errors.ConfigurationError(
             f"the nodes disagree on num-partitions: {answers}. It is the number of clients and the "
             "same for all: after a change, each client needs its new identity.toml or node "
@@ -342,7 +344,7 @@ def _expected_number(clients: int, described: Mapping[int, NodeDescription]) -> 
     for node, description in described.items():
         if not 0 <= description.partition_id < number:
             raise errors.ConfigurationError(
-                f"the partition-id of {called(node)} is {description.partition_id}; "
+                f"the partition-id of {name_node(node)} is {description.partition_id}; "
                 f"expected 0 to {number - 1}"
             )
     return number

@@ -267,7 +267,7 @@ class FlowerClients:
 
     def warn(self, name: str, client: int, text: str) -> None:
         """Warn of what is wrong with a client in a round of that name: in full the first time."""
-        shown = text = client_metrics.neutralized(text)
+        shown = text = client_metrics.neutralize(text)
         if text in self.texts_shown:
             last = text.strip().splitlines()[-1]
             shown = f"{last.removeprefix(client_metrics.CONTINUED)} (as before)"
@@ -406,7 +406,7 @@ def exchange_with_retries(
 
 
 def _failure(message: Message, reason: str, code: int = NO_REPLY) -> Message:
-    return Message(Error(code=code, reason=client_metrics.neutralized(reason)), reply_to=message)
+    return Message(Error(code=code, reason=client_metrics.neutralize(reason)), reply_to=message)
 
 
 def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterator[Message]:
@@ -525,7 +525,7 @@ class Outstanding:
             elif reply.has_error():
                 # A node of a deployment has no such power: it fails, and the others go on.
                 if reply.error.code == wire.RUN_CANNOT_GO_ON and is_simulation(self._grid):
-                    raise errors.LostStateError(client_metrics.neutralized(str(reply.error.reason)))
+                    raise errors.LostStateError(client_metrics.neutralize(str(reply.error.reason)))
                 replies.append(_failure(message, str(reply.error.reason), reply.error.code))
             elif reply.metadata.src_node_id != node:
                 other = reply.metadata.src_node_id

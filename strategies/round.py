@@ -162,7 +162,7 @@ def pool_round(
     pooled = sums.pooled()
     weights = [entry["weight"] for entry in entries]
     metrics = {**mean_metrics(reports), **describe_weights(weights)}
-    for entry, share in zip(entries, pooling.normalised(weights), strict=True):
+    for entry, share in zip(entries, pooling.normalise(weights), strict=True):
         entry["weight"] = share
     if spread:
         metrics |= spread.metrics(state.posterior, pooled.posterior)
@@ -221,14 +221,14 @@ def weigh(
         server,
         [update.metrics for update in together],
     )
-    shares = pooling.normalised(weights)
+    shares = pooling.normalise(weights)
     for update, posterior, share in zip(together, posteriors, shares, strict=True):
         yield replace(update, posterior=posterior), share
 
 
 def foreseen_weights(weighting: Weighting, num_examples: Mapping[int, int]) -> dict[int, float]:
     """Return the weights of a round's clients, with sum 1, by numbers of examples of at least 1."""
-    fractions = pooling.normalised(weighting.weigh_counts(list(num_examples.values())))
+    fractions = pooling.normalise(weighting.weigh_counts(list(num_examples.values())))
     return dict(zip(num_examples, fractions, strict=True))
 
 

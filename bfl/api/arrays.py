@@ -26,7 +26,7 @@ Data = Any
 """Arrays (x, y) or (x_train, y_train, x_test, y_test), or a data frame with a target column."""
 
 
-def stored(data: Data, output_dir: str, test_share: float) -> str:
+def store(data: Data, output_dir: str, test_share: float) -> str:
     """Return the key ``dataset`` of data in memory, which are written to a file once.
 
     Args:
@@ -73,7 +73,7 @@ def stored(data: Data, output_dir: str, test_share: float) -> str:
 
 @contextmanager
 def naming_data(word: str) -> Iterator[None]:
-    """Have a block's refusals name ``data=`` in place of the key that ``stored`` has returned."""
+    """Have a block's refusals name ``data=`` in place of the key that ``store`` has returned."""
     try:
         yield
     except (ConfigurationError, DataError) as error:

@@ -26,7 +26,7 @@ from bfl.experiments.run.network import NetworkDescription
 from bfl.texts import few
 
 
-def evaluated(
+def evaluate_data(
     network: NetworkDescription,
     predict: Callable[[Images], Predictions],
     settings: Mapping[str, Any],

@@ -187,7 +187,7 @@ class Result:
             these names (without what is of the time before a closing), empty where not asked for;
             ``data``, ``examples`` and ``samples``.
         """
-        from bfl.api.evaluation import data_in_memory, evaluated, named_data
+        from bfl.api.evaluation import data_in_memory, evaluate_data, named_data
 
         network, settings = self._network, self.configuration
         where = str(settings.get("data-dir", "")) if data_dir is None else data_dir
@@ -198,7 +198,7 @@ class Result:
         else:
             dataset = data_in_memory(network, settings, self._inputs(data), data, labels)
         asked = {"foreign": foreign, "corruptions": corruptions, "data_dir": where}
-        return evaluated(
+        return evaluate_data(
             network, lambda x: self._statistics(x, samples), settings, dataset, **asked
         )
 

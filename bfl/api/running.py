@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from bfl.api.arrays import Data, naming_data, stored
+from bfl.api.arrays import Data, naming_data, store
 from bfl.api.network import running_alone
 from bfl.api.result import Result, load
 from bfl.configuration import resolve
@@ -97,7 +97,7 @@ def run(
             )
         # Other keys are checked before anything is written.
         settings = resolve(given, check_data=False).keys
-        given["dataset"] = stored(data, settings.output_dir, settings.test_share)
+        given["dataset"] = store(data, settings.output_dir, settings.test_share)
     with naming_data("" if data is None else given["dataset"]):
         count, overrides = simulation.agree_on_clients(
             None, given, app.defaults, lambda: simulation.clients_in_the_data(app, given)

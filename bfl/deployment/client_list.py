@@ -200,7 +200,7 @@ def binding_problem(node: int, partition_id: int) -> str | None:
     return None
 
 
-def called(node: int) -> str:
+def name_node(node: int) -> str:
     """Return a node's name for messages: Flower's id, and its client's name if that is known."""
     [name] = client_names([node])
     return f"node {node} of client {name}" if name else f"node {node}"

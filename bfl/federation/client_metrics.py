@@ -10,13 +10,13 @@ CONTINUED = "    | "
 """Begins each later line of a client's text, so that none passes for the server's."""
 
 
-def neutralized(text: str) -> str:
+def neutralize(text: str) -> str:
     r"""Return a client's text with control characters escaped and its later lines marked.
 
     It is cut after 20,000 characters. Text that has been neutralized stays as it is.
 
     Example:
-        >>> print(neutralized("no\x1b[2Jdata\nround 7/7  accuracy 1.0"))
+        >>> print(neutralize("no\x1b[2Jdata\nround 7/7  accuracy 1.0"))
         no\x1b[2Jdata
             | round 7/7  accuracy 1.0
     """

@@ -16,7 +16,7 @@ import pydantic
 from flwr.app import ConfigRecord, RecordDict
 from pydantic.dataclasses import dataclass
 
-from bfl.federation.client_metrics import neutralized
+from bfl.federation.client_metrics import neutralize
 from bfl.federation.wire import CONFIG, VERSION, WIRE_FORMAT, WireFormatError, check_version
 from bfl.registry import kebab
 
@@ -33,7 +33,7 @@ ALWAYS = {
 """The fields of a description that are sent also where they are empty or false."""
 
 
-ClientText = Annotated[str, pydantic.AfterValidator(neutralized)]
+ClientText = Annotated[str, pydantic.AfterValidator(neutralize)]
 """A text from a client, made safe to print."""
 
 

@@ -225,7 +225,7 @@ class Manifest:
                     f"{least:g}, the least {float(values.min()):g}"
                 )
 
-    def raised(self, posterior: Posterior) -> Posterior:
+    def raise_to_minima(self, posterior: Posterior) -> Posterior:
         """Return a posterior of these sizes with no point parameter below its minimum."""
         point = np.maximum(posterior.point, self._minima).astype(posterior.point.dtype)
         return Posterior(posterior.mean, posterior.variance, point)

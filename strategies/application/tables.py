@@ -19,7 +19,7 @@ from bfl.data.datasets import Dataset, encoding
 from bfl.data.datasets.reading import COLUMNS, SUMMED
 from bfl.errors import ConfigurationError
 from bfl.federation import node_description
-from bfl.federation.client_metrics import neutralized
+from bfl.federation.client_metrics import neutralize
 from bfl.federation.wire import CONFIG, VERSION, WIRE_FORMAT
 from strategies.closing import SumsRequest, as_posterior, sums_of_clients
 from strategies.federation import Federation
@@ -139,7 +139,7 @@ def _merge(
         if differing := own.keys() ^ table.columns.keys():
             raise ConfigurationError(
                 f"of the server's table and that of client {client} one alone has the column "
-                f"'{neutralized(min(differing))}'; allowed: the same columns, or columns-left-out"
+                f"'{neutralize(min(differing))}'; allowed: the same columns, or columns-left-out"
             )
         for name, kinds in table.columns.items():
             if bool(kinds) != bool(own[name].categories):

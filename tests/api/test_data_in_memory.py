@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import bfl
-from bfl.api.arrays import stored
+from bfl.api.arrays import store
 from bfl.data.datasets import load_dataset
 from bfl.errors import BflError
 
@@ -18,7 +18,7 @@ ROWS = np.random.default_rng(0).normal(size=(20, 3))
 
 
 def test_images_and_labels_are_split_and_written_once(tmp_path: Path) -> None:
-    word = stored((IMAGES, LABELS), str(tmp_path), 0.3)
+    word = store((IMAGES, LABELS), str(tmp_path), 0.3)
     dataset = load_dataset(word)
     assert dataset.class_names == ("ant", "bee")
     assert np.bincount(dataset.test_labels).tolist() == [3, 3]
@@ -26,22 +26,22 @@ def test_images_and_labels_are_split_and_written_once(tmp_path: Path) -> None:
     assert sorted(map(bytes, every)) == sorted(map(bytes, IMAGES))
     (path,) = (tmp_path / ".data").iterdir()
     written = path.stat().st_mtime_ns
-    assert stored([IMAGES, list(LABELS)], str(tmp_path), 0.3) == word
+    assert store([IMAGES, list(LABELS)], str(tmp_path), 0.3) == word
     assert path.stat().st_mtime_ns == written
-    both = load_dataset(stored((IMAGES, LABELS, IMAGES[:4], LABELS[:4]), str(tmp_path), 0.3))
+    both = load_dataset(store((IMAGES, LABELS, IMAGES[:4], LABELS[:4]), str(tmp_path), 0.3))
     np.testing.assert_array_equal(both.train_images[..., 0], IMAGES)
     assert both.test_labels.tolist() == [1, 0, 1, 0]
 
 
 def test_rows_are_a_table(tmp_path: Path) -> None:
-    word = stored((ROWS, LABELS), str(tmp_path), 0.2)
+    word = store((ROWS, LABELS), str(tmp_path), 0.2)
     dataset = load_dataset(word)
     assert dataset.image_shape == (1, 3, 1)
     frame = pd.DataFrame(ROWS, columns=["x0", "x1", "x2"]).assign(target=LABELS)
-    again = load_dataset(stored(frame, str(tmp_path), 0.2))
+    again = load_dataset(store(frame, str(tmp_path), 0.2))
     assert again.train_digest == dataset.train_digest
     assert again.encoding == dataset.encoding
-    both = load_dataset(stored((ROWS, LABELS, ROWS[:4], LABELS[:4]), str(tmp_path), 0.2))
+    both = load_dataset(store((ROWS, LABELS, ROWS[:4], LABELS[:4]), str(tmp_path), 0.2))
     np.testing.assert_array_equal(both.train_columns["x1"], ROWS[:, 1])
     np.testing.assert_array_equal(both.test_columns["x1"], ROWS[:4, 1])
 

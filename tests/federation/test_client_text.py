@@ -2,7 +2,7 @@
 
 import pytest
 
-from bfl.federation.client_metrics import CONTINUED, MOST_CHARACTERS, neutralized
+from bfl.federation.client_metrics import CONTINUED, MOST_CHARACTERS, neutralize
 
 
 @pytest.mark.parametrize(
@@ -15,12 +15,12 @@ from bfl.federation.client_metrics import CONTINUED, MOST_CHARACTERS, neutralize
     ],
 )
 def test_text_is_shown_and_not_obeyed(said: str, shown: str) -> None:
-    assert neutralized(said) == shown
-    assert neutralized(shown) == shown
+    assert neutralize(said) == shown
+    assert neutralize(shown) == shown
 
 
 def test_it_is_cut() -> None:
-    shown = neutralized("\n" * 10 * MOST_CHARACTERS)
+    shown = neutralize("\n" * 10 * MOST_CHARACTERS)
     assert len(shown) < MOST_CHARACTERS + 10
-    assert neutralized(shown) == shown
+    assert neutralize(shown) == shown
     assert all(line.startswith(CONTINUED) for line in shown.split("\n")[1:-1])

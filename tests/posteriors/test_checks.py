@@ -45,7 +45,7 @@ def test_sizes_are_the_networks(point: list[float], size: int) -> None:
 
 
 def test_raised_to_the_minimum() -> None:
-    raised = MANIFEST.raised(posterior([-1.0, -2.0, -0.5, 1.0, -0.25, -3.0]))
+    raised = MANIFEST.raise_to_minima(posterior([-1.0, -2.0, -0.5, 1.0, -0.25, -3.0]))
     assert raised.point.tolist() == [-1.0, -2.0, 0.0, 1.0, 0.0, -3.0]
 
 

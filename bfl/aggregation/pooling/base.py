@@ -231,7 +231,7 @@ def pool(
         >>> pool(pooling_rules.create("conflation"), [one, other], [1, 1]).posterior.mean
         array([2.])
     """
-    fractions = normalised(weights)
+    fractions = normalise(weights)
     drawers = repeat(None, len(fractions)) if generators is None else generators
     sums: Sums | None = None
     for posterior, weight, generator in zip(posteriors, fractions, drawers, strict=True):
@@ -243,7 +243,7 @@ def pool(
     return sums.pooled()
 
 
-def normalised(weights: Iterable[float]) -> list[float]:
+def normalise(weights: Iterable[float]) -> list[float]:
     """Return weights in proportion to those given, with sum 1; errors are those of ``pool``."""
     given = [float(weight) for weight in weights]
     if wrong := [weight for weight in given if not (math.isfinite(weight) and weight >= 0)]:

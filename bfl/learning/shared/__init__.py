@@ -55,7 +55,7 @@ class Division:
         """Return what stays of it."""
         return Posterior(**{name: getattr(posterior, name)[~self._masks[name]] for name in VECTORS})
 
-    def joined(self, shared: Posterior, head: Posterior) -> Posterior:
+    def join(self, shared: Posterior, head: Posterior) -> Posterior:
         """Return the network's posterior, of what has travelled and what has stayed."""
         self.shared.check(shared)
 

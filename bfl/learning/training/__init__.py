@@ -91,7 +91,7 @@ class LocalResult:
     trainable: npt.NDArray[np.bool_]
     personal: Arrays = field(default_factory=dict)
 
-    def trained(self, task: LocalTask, sent: Posterior, broadcast: Arrays) -> Trained:
+    def to_trained(self, task: LocalTask, sent: Posterior, broadcast: Arrays) -> Trained:
         """Return what the parts of a method use after training."""
         return Trained(
             received=task.received,

@@ -56,7 +56,7 @@ def test_what_travels_and_what_stays_make_the_whole_again(
     )
     shared, head = division.shared_of(posterior), division.head_of(posterior)
     division.shared.check(shared)
-    assert division.joined(shared, head).digest() == posterior.digest()
+    assert division.join(shared, head).digest() == posterior.digest()
     for name in VECTORS:
         sizes = getattr(shared, name).size + getattr(head, name).size
         assert sizes == getattr(posterior, name).size
@@ -92,4 +92,4 @@ def test_what_a_client_receives_has_the_size_of_what_travels() -> None:
     division = shared_parameters.create("convolutions").division(manifest())
     whole = division.manifest.initial_posterior(0, 0.1)
     with pytest.raises(PosteriorError, match="expected"):
-        division.joined(whole, division.head_of(whole))
+        division.join(whole, division.head_of(whole))

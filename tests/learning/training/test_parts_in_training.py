@@ -207,7 +207,7 @@ def test_control_variates_are_the_mean_gradient_of_the_path() -> None:
     offsets = correction.offsets(state, broadcast, received)
     task = task_of(received, offsets=offsets, learning_rate=rate)
     result = train(trainer, task)
-    sent, kept = correction.conclude(state, result.trained(task, result.posterior, broadcast))
+    sent, kept = correction.conclude(state, result.to_trained(task, result.posterior, broadcast))
     trainable = trainer.network.manifest.trainable_points
     curvature = mu / (40 * received.variance.astype(np.float64))
     for name, pull, moves in (

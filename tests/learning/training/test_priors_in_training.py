@@ -144,7 +144,7 @@ def test_trained_factors_multiply_to_the_exact_posterior() -> None:
                 learning_rate=0.1,
             )
             result = train(trainer, task)
-            trained = result.trained(task, result.posterior, {})
+            trained = result.to_trained(task, result.posterior, {})
             states[k] = prior.commit(prior.conclude(states[k], trained)[1], 1.0)
             begun[k] = start.commit(start.conclude(begun[k], trained)[1], 1.0)
             sent = NaturalParameters.of(result.posterior.mean, result.posterior.variance)
