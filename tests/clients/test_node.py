@@ -72,11 +72,13 @@ def test_what_an_error_says_of_a_real_clients_data_stays_there(
     kind: type[Exception], capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work(message: Message, context: Context) -> Message:
-        raise kind("/home/jane/images.npz: label 'HIV positive'")
+        raise kind("/home/jane/images.npz: label 'HIV positive'") from ValueError("a\nb\x1b[2J")
 
     reason = str(ask(work).error.reason)
     assert reason == f"{kind.__name__} (its message is in the client's own log)"
-    assert "/home/jane/images.npz: label 'HIV positive'" in capsys.readouterr().err
+    logged = capsys.readouterr().err
+    assert "/home/jane/images.npz: label 'HIV positive'" in logged
+    assert "b\\x1b[2J" in logged and "\nb" not in logged
     assert "/home/jane/images.npz: label 'HIV positive'" in str(
         ask(work, simulation=True).error.reason
     )
