@@ -13,10 +13,10 @@ none moves a hundred times as far as the whole network is from zero, and as its 
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
 from itertools import chain
-from statistics import median_low
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,7 @@ def judge_updates(
     beside = max((_greatest(array) for array in broadcast.values()), default=0.0)
     greatest_sent = _greatest_sent(sent)
     measured: dict[int, dict[str, float]] = {}
+    ascending: dict[str, list[float]] = {}  # of all clients, by kind
     passed: list[int] = []
     waiting: deque[Any] = deque()
 
@@ -77,7 +78,7 @@ def judge_updates(
         found = (0.0, "")
         for kind, value in measured[client].items():
             before = greatest_sent.get(kind, beside)
-            middle = median_low(greatest[kind] for greatest in measured.values())
+            middle = ascending[kind][(len(ascending[kind]) - 1) // 2]
             too_great = kind not in CHANGES and value > GREATEST_VALUE
             ratio = math.inf if too_great else value / max(1.0, before, middle)
             if ratio > found[0]:
@@ -90,7 +91,10 @@ def judge_updates(
 
     for update in chain(updates, [None]):
         if update is not None:
-            measured[update.partition_id] = _measure(update.posterior, update.extras, sent)
+            of_client = _measure(update.posterior, update.extras, sent)
+            measured[update.partition_id] = of_client
+            for kind, value in of_client.items():
+                insort(ascending.setdefault(kind, []), value)
             waiting.append(update)
         all_have_come = update is None
         del update  # nobody holds it here while the next is waited for
