@@ -197,13 +197,13 @@ class FlowerClients:
         asked = {each.metadata.message_id: each.metadata.dst_node_id for each in self._messages}
         nodes = {message.metadata.dst_node_id for message in self._messages}
         for reply in replies:
-            node, problem = reply.metadata.src_node_id, ""
-            if node not in nodes:
-                # Flower answers by itself for a node that is gone, and names its own node.
-                node = asked.get(reply.metadata.reply_to_message_id, 0)
-                problem = "another node has answered"
+            # Flower answers by itself for a node that is gone, and names its own node; and who
+            # answers in another's place has no second update. What is asked again has other ids.
+            sender = reply.metadata.src_node_id
+            node = asked.get(reply.metadata.reply_to_message_id, sender)
             if node in nodes:
                 client = self.played_by[node]
+                problem = "" if node == sender else "another node has answered"
                 update = self._read_reply(request, reply, client, problem)
                 del reply  # nobody holds it, or an update, while the next is waited for
                 yield client, update

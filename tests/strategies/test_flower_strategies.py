@@ -103,20 +103,23 @@ def test_flowers_start_gives_the_bits_of_ours(
 
 def test_a_round_begins_with_the_arrays_that_it_is_given() -> None:
     strategy = strategies.NaiveWeightedAveraging(**arguments(weighting="equal", clients=CLIENTS))
-    grid, other = (
-        make_grid(plain_app(), CLIENTS),
-        Posterior(START.mean + 7, START.variance, START.point),
-    )
+    grid = make_grid(plain_app(), CLIENTS)
+    other = Posterior(START.mean + 7, START.variance, START.point)
     for number, begun in ((1, START), (2, other)):
-        messages = strategy.configure_train(
-            number, posterior_to_arrays(begun), ConfigRecord(), grid
-        )
+        given = posterior_to_arrays(begun)
+        messages = list(strategy.configure_train(number, given, ConfigRecord(), grid))
         arrays: Any = next(iter(messages)).content["arrays"]
         assert posterior_from_arrays(arrays).digest() == begun.digest()
         pooled, _ = strategy.aggregate_train(number, grid.send_and_receive(messages))
         assert pooled is not None
         step = posterior_from_arrays(pooled).mean - begun.mean
         np.testing.assert_allclose(step, np.mean([1 / (2 + i) for i in range(CLIENTS)]), rtol=1e-5)
+    # Who answers in another's place has no second update.
+    messages = list(strategy.configure_train(3, given, ConfigRecord(), grid))
+    first, second, *_ = replies = list(grid.send_and_receive(messages))
+    second.metadata.__dict__["_src_node_id"] = first.metadata.src_node_id
+    strategy.aggregate_train(3, replies)
+    assert len(strategy.finished.clients) == CLIENTS - 1
 
 
 def wrappers() -> dict[str, tuple[Any, dict[str, Any], list[Any]]]:
