@@ -78,7 +78,7 @@ def test_what_an_error_says_of_a_real_clients_data_stays_there(
     assert reason == f"{kind.__name__} (its message is in the client's own log)"
     logged = capsys.readouterr().err
     assert "/home/jane/images.npz: label 'HIV positive'" in logged
-    assert "b\\x1b[2J" in logged and "\nb" not in logged
+    assert "    | b\\x1b[2J" in logged
     assert "/home/jane/images.npz: label 'HIV positive'" in str(
         ask(work, simulation=True).error.reason
     )
