@@ -6,7 +6,6 @@ import os
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, wraps
@@ -18,7 +17,6 @@ from flwr.clientapp import ClientApp
 from bfl.engine.flower import CLIENT_RAISED
 from bfl.engine.processes import in_simulation
 from bfl.errors import LostStateError
-from bfl.federation.client_metrics import neutralize
 from bfl.federation.node_description import ADD_UP_TABLE, TABLE_QUERY
 from bfl.federation.wire import CLOSE, CONFIG, RUN_CANNOT_GO_ON, TrainTask
 from clients import description
@@ -28,6 +26,7 @@ from clients.masked import STAGES
 from clients.node import (
     Node,
     cached_configuration,
+    log_error,
     reason_for_server,
     refuse_task,
     tell_operator,
@@ -60,10 +59,7 @@ def reports_errors(work: Work) -> Work:
             code = RUN_CANNOT_GO_ON if isinstance(error, LostStateError) else CLIENT_RAISED
             reason = reason_for_server(error, simulated)
             if not simulated:
-                # A server's words may be in it: no line may pass for one of this client's own.
-                trace = neutralize("".join(traceback.format_exception(error)))
-                print(trace, file=sys.stderr, flush=True)
-                tell_operator(f"failed: {str(error) or repr(error)}")
+                log_error(error)
         return Message(Error(code=code, reason=reason), reply_to=message)
 
     return guarded

@@ -145,6 +145,14 @@ def tell_operator(text: str) -> None:
     print(f"{name}: {neutralize(text)}", file=sys.stderr, flush=True)
 
 
+def log_error(error: Exception) -> None:
+    """Print an error and its traceback, for whoever runs this node."""
+    # A server's words may be in it: no line may pass for one of this client's own.
+    trace = neutralize("".join(traceback.format_exception(error)))
+    print(trace, file=sys.stderr, flush=True)
+    tell_operator(f"failed: {str(error) or repr(error)}")
+
+
 def refuse_task(task: wire.TrainTask, node: Node, configuration: Configuration) -> None:
     """Refuse what this node does not do, whatever the server says."""
     problem = ""
