@@ -154,7 +154,8 @@ def test_all_that_a_run_would_refuse_of_its_data_is_said_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [
-        f"{'' if n == 3 else n},{'inf' if n == 5 else 1.0},{n // 20},{n % 2}\n" for n in range(40)
+        f"{'' if n == 3 else min(n, 20)},{'inf' if n == 5 else 1.0},{n // 20},{n % 2}\n"
+        for n in range(40)
     ]
     path = tmp_path / "rows.csv"
     path.write_text("age,dose,site,outcome\n" + "".join(rows), encoding="utf-8")
@@ -167,5 +168,6 @@ def test_all_that_a_run_would_refuse_of_its_data_is_said_at_once(
     found = capsys.readouterr().out
     assert "32 training and 8 test examples" in found
     assert "of 20 rows (site 0): age 1\n" in found
+    assert "one value in all rows that have one (site 1): age 20 in 20\n" in found
     assert 'columns-left-out="dose,site"' in found  # as the run itself warns
     assert main([*check, 'targt="outcome"']) == 2

@@ -68,7 +68,7 @@ def test_unknown_corruptions_are_refused(given: str) -> None:
 
 
 def test_foreign_archives_have_their_own_names(tmp_path: Path) -> None:
-    labels, names = np.arange(20) % 2, ("a", "b", "more/a", "rotated")
+    labels, names = np.arange(20) % 2, ("rotated", "a", "b", "more/a")
     for level, name in enumerate(names):
         path = tmp_path / f"{name}.npz"
         path.parent.mkdir(exist_ok=True)
@@ -76,13 +76,13 @@ def test_foreign_archives_have_their_own_names(tmp_path: Path) -> None:
         np.savez(path, x_train=images, y_train=labels, x_test=images, y_test=labels)
     given = "rotated+" + "+".join(f"npz:{tmp_path / name}.npz" for name in names)
     found = list(foreign_images(given, "", load_dataset("digits")))
-    assert [each.name for each in found] == ["rotated", "a", "b", "a-2", "rotated-2"]
+    assert [each.name for each in found] == ["rotated", "rotated-2", "a", "b", "a-2"]
     assert [int(each.images.max()) for each in found[1:]] == [1, 2, 3, 4]
     assert [each.near for each in found] == [True, False, False, False, False]
     pairs = {"tiny-imagenet": True, "cifar-100": True, "mnist": False}
     assert {word: is_near(word, "cifar10") for word in pairs} == pairs
     # Those of an archive have the run's range, and no others.
-    given, reading = f"digits+npz:{tmp_path / 'a'}.npz", Reading(pixel_range="0:2")
+    given, reading = f"digits+npz:{tmp_path / 'rotated'}.npz", Reading(pixel_range="0:2")
     both = foreign_images(given, "", load_dataset("digits"), reading)
     assert [int(each.images.max()) for each in both] == [255, 127]
 
@@ -92,6 +92,6 @@ def test_foreign_pictures_need_no_classes_and_are_all_taken(tmp_path: Path) -> N
     (tmp_path / "own").mkdir()
     for number in range(len(digits.test_labels) + 3):
         folder = tmp_path / "own" if number % 2 else tmp_path
-        Image.fromarray(np.full((6, 9, 3), 200, np.uint8)).save(folder / f"{number}.png")
-    (found,) = foreign_images(f"folder:{tmp_path}", "", digits)
+        Image.new("RGB", (9 + number % 2, 6)).save(folder / f"{number}.png")
+    (found,) = foreign_images(f"folder:{tmp_path}", "", digits, Reading(fit="pad"))
     assert found.images.shape == (len(digits.test_labels) + 3, *digits.image_shape)

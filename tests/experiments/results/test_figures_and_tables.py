@@ -22,11 +22,7 @@ from bfl.experiments.results.figures import FIGURES, draw, draw_all, style
 from bfl.experiments.results.figures.rounds import measured_by_clients
 from bfl.experiments.results.figures.style import short_names
 from bfl.experiments.results.run_folder import CORRUPTIONS, PREDICTIONS
-from bfl.experiments.results.summary import (
-    by_strength,
-    predicted_by_strength,
-    write_foreign,
-)
+from bfl.experiments.results.summary import by_strength, predicted_by_strength, write_foreign
 from bfl.experiments.results.table import results_table
 from bfl.posteriors import Manifest, Parameter
 from bfl.posteriors.posterior import Posterior

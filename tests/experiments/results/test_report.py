@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 
@@ -132,10 +133,8 @@ def test_a_report_says_how_far_numbers_are_known(tmp_path):
     tiles = dict(re.findall(r"<b>([^<]+)</b><div[^>]*>([^<]+)", run_report(folder)))
     covered = binomtest(round(400 * numbers["interval-coverage"]), 400)
     ends = covered.proportion_ci(method="wilson")
-    assert (
-        f"{three_digits(ends.low)} to {three_digits(ends.high)}"
-        in tiles[three_digits(numbers["interval-coverage"])]
-    )
+    shown = tiles[three_digits(numbers["interval-coverage"])]
+    assert f"{three_digits(ends.low)} to {three_digits(ends.high)}" in shown
     for name, value in numbers.items():
         if name != "interval-coverage":
             means = [
@@ -164,10 +163,8 @@ def test_a_report_says_when_on_how_much_data_and_has_a_line_a_site(tmp_path, col
         record = {"clients": 1, "clients-left-out": lost, "per-client": [{"client": 1}]}
         folder.append_round({"round": number, "seconds": 1.0, **record})
     page = run_report(folder)
-    assert re.findall(r"([\d,]+) (training|test) examples", page) == [
-        ("1,052", "training"),
-        ("20", "test"),
-    ]
+    counts = re.findall(r"([\d,]+) (training|test) examples", page)
+    assert counts == [("1,052", "training"), ("20", "test")]
     assert f"2 sites by {column}, own data" in page
     assert "2026-05-01 12:00:00 UTC" in page
     assert "1 day, 1:00:05" in page
@@ -184,9 +181,8 @@ def test_a_report_says_when_on_how_much_data_and_has_a_line_a_site(tmp_path, col
 def test_nodes_with_data_of_their_own_are_no_partition(tmp_path):
     folder = RunFolder.create(tmp_path, "run", {**CONFIG, "partition": "iid"}, {})
     folder.write_json("run.json:data", {"test": "12"})
-    folder.write_json(
-        "run.json:partition", {**NOBODYS, "num_examples": [9, None], "names": ["<b>", "Genf"]}
-    )
+    held = {**NOBODYS, "num_examples": [9, None], "names": ["<b>", "Genf"]}
+    folder.write_json("run.json:partition", held)
     measured = {"client": 1, "test-accuracy": 0.5, "test-examples": 10}
     folder.append_round({"round": 1, "seconds": 1.0, "per-client": [measured]})
     folder.write_metrics({"accuracy": 1.0})
@@ -221,10 +217,14 @@ def test_two_classes_have_sensitivity_specificity_and_an_auroc(tmp_path):
     cards = dict(re.findall(r'"faint">([^<]+)</span><b>([^<]+)', plain))
     hits = predictions.predicted[labels == 1].mean()
     assert cards["sensitivity: 1"] == three_digits(float(hits))
-    assert cards["specificity: 0"] == three_digits(
-        float(1 - predictions.predicted[labels == 0].mean())
-    )
-    assert cards["AUROC"] == three_digits(float(roc_auc_score(labels, risk)))
+    false_alarms = predictions.predicted[labels == 0].mean()
+    assert cards["specificity: 0"] == three_digits(float(1 - false_alarms))
+    area, positive = float(roc_auc_score(labels, risk)), labels.sum()
+    assert cards["AUROC"] == three_digits(area)
+    first, second = area / (2 - area) - area**2, 2 * area**2 / (1 + area) - area**2
+    square = area * (1 - area) + (positive - 1) * first + (59 - positive) * second
+    half = 1.96 * np.sqrt(square / (positive * (60 - positive)))  # Hanley and McNeil (1982)
+    assert f"95 %: {three_digits(area - half)} to {three_digits(area + half)}" in plain
 
 
 def test_what_is_weak_stands_on_top_and_what_columns_hold_nowhere(tmp_path):
@@ -242,16 +242,13 @@ def test_what_is_weak_stands_on_top_and_what_columns_hold_nowhere(tmp_path):
     numbers = {"accuracy": 0.6, "negative-log-likelihood": 1.6}
     folder.write_metrics({**numbers, **spread})
     found = list(weaknesses(folder))
-    for number, part in enumerate(
-        (
-            *("has collapsed", "always to say the most frequent", "by 38 percentage points"),
-            *("of 100 predictions that are 90% sure or more, 40 are wrong", "equal probabilities"),
-            *("since round 1, the test NLL has risen from 0.500 to 2.50", "grey (75.0%)"),
-        )
-    ):
-        assert part in found[number]
-    assert len(found) == 7
-    even = np.stack([1 - 0.6 * np.ones(100), 0.6 * np.ones(100)], axis=1)
+    parts = (
+        *("has collapsed", "always to say the most frequent", "by 38 percentage points"),
+        *("of 100 predictions that are 90% sure or more, 40 are wrong", "equal probabilities"),
+        *("since round 1, the test NLL has risen from 0.500 to 2.50", "grey (75.0%)"),
+    )
+    assert all(part in text for part, text in zip(parts, found, strict=True))
+    even = np.tile([0.38, 0.62], (100, 1))  # more than 0.6, which chance gives
     folder.write_predictions(PredictionStatistics.of([even, even]).result(), labels)
     folder.write_json("run.json", {"given": given, "environment": {}})
     folder.write_rounds([])
@@ -271,6 +268,10 @@ def test_what_is_weak_stands_on_top_and_what_columns_hold_nowhere(tmp_path):
         right = PredictionStatistics.of([np.eye(2)[answers]] * 2).result()
         folder.write_predictions(right, truth)
         assert any("always to say" in text for text in weaknesses(folder)) == weak
+    for strange in (2, 20):
+        familiar = np.repeat([0.001, 0.5], [strange, 100 - strange])
+        folder.write_predictions(replace(right, familiarity=familiar), one_class)
+        assert any("are unlike" in text for text in weaknesses(folder)) == (strange == 20)
 
 
 @pytest.mark.parametrize("numbers", [False, True])
