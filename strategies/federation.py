@@ -70,6 +70,10 @@ class Federation:
         """The clients' names by partition id; empty ones where no list binds nodes to keys."""
         return client_names(self.nodes[client] for client in range(self.size))
 
+    def name_of(self, partition_id: int) -> str:
+        """Return a client's name, for people; without one, its partition id."""
+        return self.names[partition_id] or f"client {partition_id}"
+
     def reads_run_paths(self, partition_id: int) -> bool:
         """Return whether a partition's node looks for the run's data where the server has them."""
         if self.simulated or not self.descriptions:
@@ -115,7 +119,7 @@ class Federation:
             except errors.BflError as error:
                 problems[client] = neutralize(str(error))
         if problems:
-            lines = (f"\nclient {client}: {problem}" for client, problem in problems.items())
+            lines = (f"\n{self.name_of(client)}: {text}" for client, text in problems.items())
             raise errors.RunError(f"{name}:{''.join(lines)}")
         return dict(sorted(answers.items()))
 

@@ -182,7 +182,7 @@ class FlowerClients:
             yield from judge_updates(updates, request.state.posterior, request.broadcast, refuse)
         ):
             client, what = farthest
-            self.farthest = f"{self.federation.names[client] or f'client {client}'} sent {what}"
+            self.farthest = f"{self.federation.name_of(client)} sent {what}"
         if not usable.enough:
             stays = len(selected) - usable.lost < usable.needed  # whoever else comes back
             raise (errors.LostStateError if stays else errors.RunError)(
@@ -254,7 +254,7 @@ class FlowerClients:
         for client in request.partition_ids:
             if client not in present:
                 reason = self.left_out.get(client, STOPPED_ANSWERING)
-                name = self.federation.names[client] or f"client {client}"
+                name = self.federation.name_of(client)
                 left_out.append({"client": client, "name": name, "reason": reason})
         refused = sum(entry["reason"] == REFUSED for entry in left_out)
         counts = {
@@ -272,7 +272,7 @@ class FlowerClients:
             last = text.strip().splitlines()[-1]
             shown = f"{last.removeprefix(client_metrics.CONTINUED)} (as before)"
         self.texts_shown.add(text)
-        self._warn(f"{name}, {self.federation.names[client] or f'client {client}'}: {shown}")
+        self._warn(f"{name}, {self.federation.name_of(client)}: {shown}")
 
 
 def _num_examples(federation: Federation, options: ClientOptions) -> dict[int, int]:
