@@ -56,9 +56,9 @@ class FeatureDensity(Closing):
     In a second message clients send a histogram of u over the examples that they have held back.
     The familiarity a(x) of an example is the share of these whose density is lower; beyond the five
     strangest it falls as their excesses do. An example below ``familiarity-threshold`` is unlike
-    the training data. Below 0.002 its probabilities p become w p + (1 − w)/C with w = a/0.002
-    (``familiarity-mixing``), and what they gain in uncertainty is epistemic. Of examples that are
-    like the training data this costs at most 0.002 nats on average.
+    the training data. Below t = 0.002, or a lower such threshold, its probabilities p become
+    w p + (1 − w)/C with w = a/t (``familiarity-mixing``), and what they gain in uncertainty is
+    epistemic. Of examples that are like the training data this costs at most t nats on average.
 
     Reference: Mukhoti et al. (2023), "Deep deterministic uncertainty"; Friedman (1989),
     "Regularized discriminant analysis", for the shrinkage.

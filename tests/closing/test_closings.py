@@ -439,22 +439,23 @@ def test_familiarity_is_uniform_on_exchangeable_examples(count: int) -> None:
 
 
 def test_what_is_unlike_the_training_data_goes_to_the_uniform() -> None:
-    kept, shown = examples(7, 300), examples(8, 400).features[:, :-1]
+    kept, shown = examples(7, 300), 1.6 * examples(8, 400).features[:, :-1]
     known, off = (
         close((FeatureDensity(familiarity_mixing=m),), start(3.0), [examples(6)], [kept])
         for m in (True, False)
     )
     mixed, plain = Closed(known).predict(shown), Closed(off).predict(shown)
     np.testing.assert_array_equal(mixed.familiarity, plain.familiarity)
-    likely = np.minimum(mixed.familiarity / 0.002, 1.0)[:, None]
-    expected = likely * plain.mean_probability + (1.0 - likely) / CLASSES
-    np.testing.assert_allclose(mixed.mean_probability, expected, atol=1e-12)
-    left = mixed.familiarity >= 0.002
-    np.testing.assert_array_equal(mixed.mean_probability[left], plain.mean_probability[left])
+    lower = Closed({**known, UNFAMILIAR: np.array(1e-4)}).predict(shown)
+    for predicted, below in ((mixed, 0.002), (lower, 1e-4)):
+        likely = np.minimum(mixed.familiarity / below, 1.0)[:, None]
+        expected = likely * plain.mean_probability + (1.0 - likely) / CLASSES
+        np.testing.assert_allclose(predicted.mean_probability, expected, atol=1e-12)
     far = Closed(known).predict(20.0 + 0.0 * shown)
-    np.testing.assert_allclose(far.mean_probability, 1 / CLASSES, atol=0.01)
     assert far.epistemic.min() > 0.6  # all of it: 1 − Σ 1/9
-    assert Closed(off).predict(20.0 + 0.0 * shown).mean_probability.max() > 0.9
+    chain = (FeatureDensity(familiarity_threshold=0.2), Conformal(conformal_alpha=0.5))
+    found = Closed(close(chain, start(3.0), [examples(6)], [kept])).predict(shown)
+    assert found.sets["conformal"][found.familiarity < 0.2].all()
     # Closings of before have no settings with them: theirs were the defaults.
     bare = Closed({name: array for name, array in known.items() if name not in (MIXES, UNFAMILIAR)})
     np.testing.assert_array_equal(bare.predict(shown).mean_probability, mixed.mean_probability)
