@@ -99,24 +99,18 @@ class ArrayFile(Mapping[str, Array]):
             what = f"{printable(name)[:200]} " if name else ""
             raise DataError(f"{self._path}: {what}cannot be read: {_reason(error)}") from error
 
-    def checked(
-        self, names: Iterable[str], *, rows: str | None = None, shapes: Shapes | None = None
-    ) -> dict[str, Array]:
-        """Return some arrays that go together: of these shapes, with as many rows as one of them.
+    def checked(self, names: Iterable[str], shapes: Shapes | None = None) -> dict[str, Array]:
+        """Return some arrays, of these shapes.
 
         Raises:
             KeyError: One is missing.
             DataError: One cannot be read.
-            ValueError: They do not go together.
+            ValueError: One has another shape.
         """
         found, wanted = {name: self[name] for name in names}, shapes or {}
         for name, array in found.items():
             if array.shape != wanted.get(name, array.shape):
                 raise ValueError(f"{name} has the shape {array.shape}; expected {wanted[name]}")
-            if rows and array.shape[:1] != found[rows].shape[:1]:
-                raise ValueError(
-                    f"{name} has the shape {array.shape}, and {rows} {found[rows].shape}"
-                )
         return found
 
 

@@ -78,14 +78,17 @@ def sync_folder(path: Path) -> None:
             os.close(descriptor)
 
 
-def try_lock(stream: IO[Any], *, wait: bool = False) -> bool:
-    """Lock an open file until it is closed; return False where another process has it."""
+def try_lock(stream: IO[Any], *, shared: bool = False) -> bool:
+    """Lock an open file until it is closed; return False where another process has it.
+
+    Shared locks exclude only those that are not.
+    """
     try:
         import fcntl
     except ImportError:  # Windows: who starts two at once there has to know
         return True
     try:
-        fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(stream, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:  # a network file system without locks

@@ -76,21 +76,16 @@ class _Lasting(io.TextIOWrapper):
             os.close(nowhere)
 
 
-def console_of_lines(*, error: bool = False) -> Console:
-    """Return a console that breaks lines between words in a terminal, and nowhere else.
-
-    Args:
-        error: Whether it is that of standard error, and not of standard output.
-    """
+def console_of_lines() -> Console:
+    """Return a console that breaks lines between words in a terminal, and nowhere else."""
     from rich.console import Console
 
-    stream = sys.stderr if error else sys.stdout
-    return Console(stderr=error, highlight=False, markup=False, soft_wrap=not stream.isatty())
+    return Console(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty())
 
 
-def say(text: str, *, error: bool = False) -> None:
-    """Print a line for people, on standard output or error."""
-    console_of_lines(error=error).print(text)
+def say(text: str) -> None:
+    """Print a line for people."""
+    console_of_lines().print(text)
 
 
 def print_anywhere() -> None:

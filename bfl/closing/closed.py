@@ -66,7 +66,7 @@ class Closed:
         for pair in feature_density.stages_in(arrays, MEANS, FACTORS):
             wanted |= {*pair}
         wanted |= {name for group in TOGETHER if wanted & {*group} for name in group}
-        known = arrays.checked(sorted(wanted), shapes=shapes)
+        known = arrays.checked(sorted(wanted), shapes)
         for name, value in known.items():
             if value.dtype.kind not in "fb" or not np.isfinite(value).all():
                 raise ValueError(f"{name} has values that are not finite numbers")

@@ -118,7 +118,7 @@ def main(arguments: list[str] | None = None) -> None:
 def start(given: argparse.Namespace) -> None:
     """Make the run that the command's options describe, with advice should it end early."""
     run = EngineRun(verbose=given.verbose)
-    run.advise("nothing has been saved yet; the same command begins the run again")
+    run.advice = "nothing has been saved yet; the same command begins the run again"
     with run.in_progress():
         simulate(given, run)
 

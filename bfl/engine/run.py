@@ -28,11 +28,11 @@ class EngineRun:
 
     Args:
         console: Shows the rounds; by default that of standard output.
-        advice: What the user can do when the run ends early; by default what the ServerApp says.
         on_round: Called with the number, the metrics and the posterior of each round that is over.
         verbose: Whether its lines have all numbers.
 
     Attributes:
+        advice: What the user can do when the run ends early.
         client_threads: The threads of clients that compute in this process; None: they have their
             own.
     """
@@ -40,7 +40,6 @@ class EngineRun:
     def __init__(
         self,
         console: Console | None = None,
-        advice: str = "",
         on_round: OnRound = lambda *_: None,
         *,
         verbose: bool = False,
@@ -49,19 +48,13 @@ class EngineRun:
         self.verbose = verbose
         self.on_round = on_round
         self.client_threads: int | None = None
-        self.advice = advice
-        self._fixed = bool(advice)
+        self.advice = ""
         self._reason = ""
 
     @property
     def ended(self) -> bool:
         """True if nobody shall wait for replies any longer."""
         return bool(self._reason)
-
-    def advise(self, what_to_do: str) -> None:
-        """Set the advice should the run end early from now on, unless its starter has set it."""
-        if not self._fixed:
-            self.advice = what_to_do
 
     def end(self, reason: str) -> None:
         """Have everybody who waits for replies stop; the first reason counts."""

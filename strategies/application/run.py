@@ -132,8 +132,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
         with open_run(configuration, name, *recorded) as (folder, checkpoint):
             progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
             backend = "" if engine.client_threads is None else "serial"
-            advice = how_to_go_on(folder, backend)
-            engine.advise(advice)
+            advice = engine.advice = how_to_go_on(folder, backend)
             evaluation.write_network(folder, configuration, divided.dataset)
             folder.write_json(files.PARTITION, described)
             for text in () if configuration.hides_measurements else warnings:

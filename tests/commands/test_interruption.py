@@ -18,7 +18,8 @@ from bfl.commands.terminal import exits_with_status
 from bfl.engine.run import EngineRun
 from bfl.errors import RunError
 
-run = EngineRun(advice="go on like this")
+run = EngineRun()
+run.advice = "go on like this"
 
 def wait_for_ever():
     subprocess.Popen(["sleep", "1000"])

@@ -36,6 +36,7 @@ FEW_ROWS = 10  # in which each may have a category of its own
 FAR = 6.0  # deviations from the mean, beyond which a number is unlike the training rows'
 LEAST_NOISE = 1e-6  # variance of a predicted number's noise, where the number's own is 1
 GREY = 127.5  # a column's mean on the scale of pixels, and its standard deviation there
+ROUNDING = 1e-6  # of a client's sums, for each of its rows
 
 CONSTANT = 1e-10
 """Greatest variance of numbers that count as one value by masked sums, in squares of the deviation
@@ -251,17 +252,15 @@ def _by_column(sums: Floats, columns: Sequence[Column]) -> Iterator[tuple[Column
     yield from zip(columns, np.split(sums, starts)[1:], strict=True)
 
 
-def impossible_column(
-    sums: Floats, columns: Sequence[Column], rows: int, rounding: float = 1e-6
-) -> str:
-    """Return the name of a column whose sums no table has, up to ``rounding`` a row; or ""."""
-    slack = rounding * rows
+def impossible_column(sums: Floats, columns: Sequence[Column], rows: int) -> str:
+    """Return the name of a column whose sums no table has, up to ``ROUNDING`` a row; or ""."""
+    slack = ROUNDING * rows
     wrong = not abs(sums[0] - rows) <= slack or not np.isfinite(sums).all()
     for column, own in _by_column(sums, columns):
         counts = own if column.categories else own[:1]
         wrong |= counts.min() < -slack or counts.sum() > rows + slack
         if not column.categories:  # by Cauchy and Schwarz
-            wrong |= own[1] ** 2 > (1 + rounding) * own[0] * own[2] + slack
+            wrong |= own[1] ** 2 > (1 + ROUNDING) * own[0] * own[2] + slack
         if wrong:
             return column.name
     return ""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 import math
+from collections import Counter
 from typing import ClassVar
 
 import numpy as np
@@ -210,18 +210,14 @@ def allot_shards(
         shards: The number of shards, at least C and at most the sum of min(size, clients).
         clients: The number of clients; a class never gets more shards.
     """
-    counts = [1] * len(sizes)
     ties = generator.permutation(len(sizes))
-    queue = [(-float(size), int(ties[c]), c) for c, size in enumerate(sizes)]
-    heapq.heapify(queue)
-    for _ in range(shards - len(sizes)):
-        while True:
-            _, tie, c = heapq.heappop(queue)
-            if counts[c] < min(clients, int(sizes[c])):
-                break
-        counts[c] += 1
-        heapq.heappush(queue, (-float(sizes[c]) / counts[c], tie, c))
-    return counts
+    largest_first = sorted(
+        (-float(size) / count, ties[c], c)
+        for c, size in enumerate(sizes)
+        for count in range(1, min(clients, int(size)))
+    )
+    more = Counter(c for _, _, c in largest_first[: shards - len(sizes)])
+    return [1 + more[c] for c in range(len(sizes))]
 
 
 def deal_classes(

@@ -333,10 +333,6 @@ class RunFolder(Files):
         self._drop_final_results()
         self.write(CONFIG, _as_toml(config))
 
-    def final_results(self) -> list[str]:
-        """Return the names of the existing final results."""
-        return [name for name in FINAL_RESULTS if self.holds(name)]
-
     def _drop_final_results(self) -> None:
         sections = {name.partition(":")[2] for name in FINAL_RESULTS}
         with self.writing(METRICS):
@@ -425,25 +421,23 @@ class RunFolder(Files):
 
     # Posterior and predictions -----------------------------------------------------------------
 
-    def write_posterior(
-        self, posterior: Posterior, manifest: Manifest, file: str = POSTERIOR
-    ) -> None:
+    def write_posterior(self, posterior: Posterior, manifest: Manifest) -> None:
         """Write the global posterior, and the manifest of its vectors."""
         named = {**posterior.vectors(), "manifest": np.array(manifest.to_json())}
-        self.write_arrays(file, named)
+        self.write_arrays(POSTERIOR, named)
 
     def posterior(self, file: str = POSTERIOR) -> tuple[Posterior, Manifest]:
         """Return the global posterior, or that of another file, and its vectors' manifest."""
         with self.reading_arrays(file) as arrays:
             try:
-                text = str(arrays.checked(["manifest"], shapes={"manifest": ()})["manifest"])
+                text = str(arrays.checked(["manifest"], {"manifest": ()})["manifest"])
                 manifest = Manifest.from_json(text)
                 gaussian, point = manifest.gaussian_size, manifest.point_size
             except (*CORRUPT, RecursionError) as error:
                 what = f"{type(error).__name__}: {error}"
                 raise ValueError(f"its manifest is not valid: {what}") from error
             shapes = {"mean": (gaussian,), "variance": (gaussian,), "point": (point,)}
-            posterior = Posterior(**arrays.checked(shapes, shapes=shapes))
+            posterior = Posterior(**arrays.checked(shapes, shapes))
             posterior.check()
             return posterior, manifest
 
@@ -457,12 +451,9 @@ class RunFolder(Files):
             "samples": np.array(predictions.samples),
             **measure_all(predictions, self.config({})),
             **predictions.sets,
-            **(
-                {}
-                if predictions.familiarity is None
-                else {regression.FAMILIARITY: predictions.familiarity}
-            ),
         }
+        if predictions.familiarity is not None:
+            arrays[regression.FAMILIARITY] = predictions.familiarity
         self.write_arrays(PREDICTIONS, arrays)
 
     def predictions(self) -> tuple[Predictions, npt.NDArray[np.int64]]:
@@ -476,7 +467,8 @@ class RunFolder(Files):
             sets = [name for name in SETS if name in arrays]
             shapes = dict.fromkeys((*of_classes, *sets), shape)
             shapes |= dict.fromkeys(of_examples, shape[:1])
-            found = arrays.checked([*shapes, "samples"], shapes={**shapes, "samples": ()})
+            shapes["samples"] = ()
+            found = arrays.checked(shapes, shapes)
             predictions = Predictions(
                 mean_probability=found["mean_probability"],
                 log_mean_probability=found["log_mean_probability"],
@@ -493,13 +485,11 @@ class RunFolder(Files):
     def predicted_numbers(self) -> tuple[regression.Mixtures, npt.NDArray[np.float64]]:
         """Return the predictions of a regression for the test examples and their targets (N,)."""
         with self.reading_arrays(PREDICTIONS) as arrays:
-            of_closing = [
-                name for name in (regression.FAMILIARITY, regression.INTERVAL) if name in arrays
-            ]
-            rows = arrays.checked(("targets",))["targets"].shape
+            of_closing = {regression.FAMILIARITY, regression.INTERVAL} & arrays.keys()
+            rows = arrays["targets"].shape
             found = arrays.checked(
                 ("means", "variances", "targets", *of_closing),
-                shapes={"targets": rows, regression.FAMILIARITY: rows, regression.INTERVAL: ()},
+                {"targets": rows, regression.FAMILIARITY: rows, regression.INTERVAL: ()},
             )
             interval = float(found[regression.INTERVAL]) if regression.INTERVAL in found else None
             predictions = regression.Mixtures(
@@ -595,12 +585,7 @@ def partition_digest(partition: Mapping[str, Any]) -> str:
 def is_written_to(folder: Path) -> bool:
     """Return whether a process holds the lock of a run's folder; False if that is unknown."""
     try:
-        import fcntl
-
         with (folder / LOCK).open("rb") as stream:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except (ImportError, OSError):  # Windows; no such file; a file system without locks
+            return not files.try_lock(stream, shared=True)
+    except OSError:  # no such file
         return False
-    return False

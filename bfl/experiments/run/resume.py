@@ -216,7 +216,8 @@ def _refuse_loss(folder: RunFolder, checkpoint: Checkpoint | None) -> None:
     made = {entry["round"] for entry in folder.rounds()}
     last = checkpoint.server_round if checkpoint else 0
     problem = ""
-    if checkpoint is None and (results := folder.final_results()):
+    results = [name for name in run_folder.FINAL_RESULTS if folder.holds(name)]
+    if checkpoint is None and results:
         problem = f"its results are there ({', '.join(results)}), and no valid checkpoint"
     elif lost := set(range(1, last + 1)) - made:
         problem = f"its {run_folder.ROUNDS} lacks round {min(lost)} of the {last} that it has made"
