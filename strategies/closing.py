@@ -34,7 +34,7 @@ OWNER = "of-posterior"  # in a snapshot: the posterior, the closings' settings a
 def close(
     method: Method, state: ServerState, clients: FlowerClients, run: RunSupport
 ) -> Known | None:
-    """Ask all clients for the sums of a chain of closings; return what they tell, if any.
+    """Ask clients for the sums of a chain of closings; return what they tell, if any.
 
     The rounds of sums that a server has made are taken from the run's folder, unless they are of
     another posterior, other settings or other code.
@@ -60,7 +60,7 @@ def close(
         request = SumsRequest(
             method=method,
             state=state,
-            partition_ids=range(clients.size),
+            partition_ids=method.sampling.closing_clients(clients.size),
             message_type=CLOSE,
             name=f"closing round {number}",
             broadcast=sums.inputs(known),

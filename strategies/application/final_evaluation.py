@@ -123,8 +123,6 @@ def _evaluate(
         of_test = {"": predictions}
         if summary.BEFORE_CLOSING in closings:
             before = of_test[summary.BEFORE_CLOSING] = predict(posterior)
-            unclosed_values = {summary.UNCLOSED: summary.values_of(before, test.tested_on)}
-            folder.add_arrays(files.PREDICTIONS, unclosed_values)
             of_before = evaluate(before, test.tested_on, settings)
             numbers |= {f"{summary.BEFORE_CLOSING}{name}": n for name, n in of_before.items()}
         for source in run.evaluator.foreign:

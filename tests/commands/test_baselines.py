@@ -14,8 +14,8 @@ from bfl.commands.main import main
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.clients import baseline_verdict
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.results.summary import values_before_closing, write_owners
-from bfl.experiments.run.baselines import baselines_of, compared, make_baselines, of_examples
+from bfl.experiments.results.summary import final_values, write_owners
+from bfl.experiments.run.baselines import compared, make_baselines, of_examples
 
 SMALL = {
     "model": "mlp",
@@ -27,21 +27,17 @@ SMALL = {
     "mc_samples": 2,
     "partition": "dirichlet",
     "alpha": 0.1,
+    "verbose": False,
 }
 
 
 def test_baselines_stand_beside_the_federation(tmp_path: Path) -> None:
-    result = bfl.run(
-        **SMALL, baselines="local+central", output_dir=tmp_path, name="run", verbose=False
-    )
+    result = bfl.run(**SMALL, baselines="local+central", output_dir=tmp_path, name="run")
     found = result.baselines
-    assert found.keys() == {"federation", "central", "local"}
-    assert found["local"].keys() == {"client 0", "client 1"}
-    before = result.metrics.get("before-closing-accuracy", result.metrics["accuracy"])
-    assert found["federation"]["accuracy"] == before
-    federated = values_before_closing(RunFolder(result.folder))
+    assert {*found, *found["local"]} == {"federation", "central", "local", "client 0", "client 1"}
+    assert found["federation"]["accuracy"] == result.metrics["accuracy"]
+    federated = final_values(RunFolder(result.folder))
     assert federated is not None
-    assert federated.mean() == before
     for name, own in {"central": found["central"], **found["local"]}.items():
         folder = RunFolder(tmp_path / f"run-{name.replace('client ', 'local-')}")
         assert own["accuracy"] == folder.metrics()["accuracy"]
@@ -57,14 +53,20 @@ def test_baselines_stand_beside_the_federation(tmp_path: Path) -> None:
         variance = np.average((pairs - centre) ** 2, weights=weights)
         half = z * math.sqrt(variance / weights.sum())
         assert own["difference-interval"] == pytest.approx([centre - half, centre + half], abs=1e-5)
-    # One client has trained alone in each round, on its own part of the same division.
-    for client in (0, 1):
-        alone = RunFolder(tmp_path / f"run-local-{client}")
-        trained = [[each["client"] for each in entry["per-client"]] for entry in alone.rounds()]
-        assert trained == [[client], [client]]
-        assert alone.read_json("run.json:partition") == RunFolder(result.folder).read_json(
-            "run.json:partition"
-        )
+    # One client has trained and closed alone, on its own part of the same division.
+    folders = [RunFolder(tmp_path / f"run-local-{client}") for client in (0, 1)]
+    folders += [RunFolder(tmp_path / "run-central"), RunFolder(result.folder)]
+    trained, held_back = [], []
+    for folder in folders:
+        with folder.reading_arrays("closing.npz") as held:
+            held_back.append(held["familiarity-counts"].sum())
+        reports = folder.rounds()[-1]["per-client"]
+        trained.append({each["client"]: each["num-examples"] for each in reports})
+    assert trained[-1] == {**trained[0], **trained[1]}
+    assert trained[2] == {0: sum(trained[-1].values())}
+    assert held_back[2] == held_back[3] == sum(held_back[:2]) == 200 - sum(trained[-1].values())
+    partitions = [folder.read_json("run.json:partition") for folder in folders]
+    assert partitions[0] == partitions[1] == partitions[3]
     assert found["local"]["client 0"] != found["local"]["client 1"]
     assert main(["report", str(result.folder)]) == 0
     page = (result.folder / "report.html").read_text(encoding="utf-8")
@@ -82,7 +84,7 @@ def test_errors_are_compared_by_students_t_and_each_client_on_its_own_rows(tmp_p
         folder.write_metrics({"root-mean-squared-error": 1.0})
         write_owners(folder, [np.arange(9), np.arange(9, 30)], 30)
         folders.append(folder)
-    theirs, values = map(values_before_closing, folders)
+    theirs, values = map(final_values, folders)
     assert theirs is not None
     assert values is not None
     found = compared(folders[1], folders[0], 1, 0.975)
@@ -105,8 +107,6 @@ def test_errors_are_compared_by_students_t_and_each_client_on_its_own_rows(tmp_p
 
 
 def test_unknown_baselines_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="central"):
-        baselines_of("local+centrale")
     assert main(["run", "--baselines", "local"]) == 2
     kept = RunFolder.create(tmp_path, "run", {"rounds": 2}, {})
     with pytest.raises(ConfigurationError, match="central"):
@@ -120,13 +120,15 @@ def test_unknown_baselines_are_refused(tmp_path: Path) -> None:
         ({"seed": 1, "partition": "iid"}, True, None),  # it stays
         ({"seed": 1, "partition": "iid"}, False, True),
         ({"seed": 2, "partition": "iid"}, True, False),
+        ({"seed": 1, "partition": "iid", "closing": "none"}, True, False),
         ({"seed": 1, "partition": "dirichlet"}, True, False),  # which a real run refuses
     ],
 )
 def test_a_baseline_that_is_there_stays_goes_on_or_is_made_again(
     tmp_path: Path, keys: dict, finished: bool, resumes: bool | None
 ) -> None:
-    run = RunFolder.create(tmp_path, "run", {"clients": 2, "seed": 1, "partition": "x"}, {})
+    kept = {"clients": 2, "seed": 1, "partition": "x", "closing": "feature-density"}
+    run = RunFolder.create(tmp_path, "run", kept, {})
     run.write_json("metrics.json", {"accuracy": 0.5})
     there = RunFolder.create(tmp_path, "run-central", {"clients": 1, **keys}, {})
     if finished:

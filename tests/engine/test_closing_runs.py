@@ -15,7 +15,6 @@ from bfl.data.datasets import cached_dataset, load_dataset
 from bfl.data.datasets.subset import with_test_examples
 from bfl.errors import ConfigurationError
 from bfl.experiments.results import RunFolder
-from bfl.experiments.results.summary import UNCLOSED
 from bfl.federation.state import Snapshots
 from strategies import closing
 from strategies.application.data import divide
@@ -61,7 +60,7 @@ def test_a_closed_run_predicts_as_it_was_judged(whole: RunFolder) -> None:
     np.testing.assert_array_equal(predicted.mean_probability, judged.mean_probability)
     names = np.load(whole.path / "predictions.npz").files
     written = {name for name in names if not name.startswith("example-")}
-    assert predicted.arrays().keys() - {"class_names"} == written - {"labels", UNCLOSED}
+    assert predicted.arrays().keys() - {"class_names"} == written - {"labels"}
     for name, held in judged.sets.items():
         np.testing.assert_array_equal(predicted.sets[name], held)
     assert set(judged.scores) == {"feature-density", "energy", "max-logit"}

@@ -222,14 +222,13 @@ def baseline_verdict(found: Mapping[str, Any]) -> str:
         **found.get("local", {}),
         **({CENTRAL: found["central"]} if "central" in found else {}),
     }
-    unclosed = "before any closing round, which the models beside it have not had"
-    everything = f"On all {found['federation'].get('examples', 'the')} test examples, {unclosed}"
+    everything = f"On all {found['federation'].get('examples', 'the')} test examples"
     said: dict[str, dict[str, list[str]]] = {}
     for name, row in models.items():
         own, notes = row.get("own", row), list[str]()
         where = everything
         if "own" in row:
-            where = f"On each client's own test examples, {unclosed}"
+            where = "On each client's own test examples"
             notes.append(f"{own['examples']} examples")
         ends = own.get(OF_DIFFERENCE)
         low, high = ends or (-math.inf, math.inf)

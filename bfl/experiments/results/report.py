@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bfl.closing import heads
+from bfl.closing.base import ROUNDS_MADE
 from bfl.evaluation.metrics import higher_is_better, metrics, scores
 from bfl.evaluation.regression import ERROR, SQUARED
 from bfl.evaluation.uncertainty import uncertainties
@@ -366,12 +367,15 @@ def _sections(run: _Run) -> Iterator[Section]:
     if run.warnings:
         yield Section("Warnings", items=run.warnings)
     if compared := folder.read_json(run_folder.BASELINES, {}):
-        measure = "RMSE" if ERROR in compared["federation"] else "accuracy"
-        closed = ", before the closing round" if heads.BEFORE in run.numbers else ""
+        measure = ERROR if ERROR in compared["federation"] else ACCURACY
         note = (
-            f"Judged by {measure} alone{closed}; in brackets, 95 % intervals over the test "
-            "examples of this one run, each for itself: another seed is not in them."
+            f"Judged by {NAMES.get(measure, measure)} alone; in brackets, 95 % intervals over the "
+            "test examples of this one run, each for itself: another seed is not in them."
         )
+        if compared["federation"].get(measure) != run.numbers.get(measure):
+            note += " The federation's model is not this page's, but that of an earlier evaluation."
+        elif ROUNDS_MADE in run.numbers:
+            note += " Each model has had the same closing round, over the data it has learnt from."
         local = compared.get("local", {})
         level = min((row.get(clients.LEVEL, 0.95) for row in local.values()), default=0.95)
         if level > 0.95:

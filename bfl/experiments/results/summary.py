@@ -183,29 +183,15 @@ def owners_of(folder: RunFolder) -> npt.NDArray[np.int64] | None:
         return np.asarray(held[OWNERS], np.int64)
 
 
-def values_before_closing(folder: RunFolder) -> Numbers | None:
-    """Return which test examples a run has right, or its squared errors (N,); None: unknown.
-
-    They are of the posterior without its closing.
-    """
+def final_values(folder: RunFolder) -> Numbers | None:
+    """Return which test examples a run has right, or its squared errors (N,); None: unknown."""
     if not folder.holds(files.PREDICTIONS):
         return None
-    if folder.holds(f"{files.PREDICTIONS}:{UNCLOSED}"):
-        with folder.reading_arrays(files.PREDICTIONS) as held:
-            return np.asarray(held[UNCLOSED], np.float64)
-    if any(name.startswith(BEFORE_CLOSING) for name in folder.metrics()):
-        return None  # an earlier version has not kept them
     if folder.holds(files.PREDICTED_CLASSES):
-        return values_of(*folder.predictions())
-    return values_of(*folder.predicted_numbers())
-
-
-def values_of(predictions: Predictions | Mixtures, labels: npt.ArrayLike) -> Numbers:
-    """Return which examples are right (N,); of numbers, their squared errors."""
-    answers = np.asarray(labels)
-    if isinstance(predictions, Mixtures):
-        return np.asarray(predictions.values(answers)[SQUARED][0], np.float64)
-    return np.asarray(predictions.predicted == answers, np.float64)
+        predictions, labels = folder.predictions()
+        return np.asarray(predictions.predicted == labels, np.float64)
+    mixtures, targets = folder.predicted_numbers()
+    return np.asarray(mixtures.values(targets)[SQUARED][0], np.float64)
 
 
 def auroc(positive: npt.ArrayLike, scores: npt.ArrayLike) -> float:
@@ -229,7 +215,6 @@ METRICS = ("accuracy", "negative-log-likelihood", "expected-calibration-error")
 
 CORRUPTED = "corrupted-"  # the prefix of numbers of logits of corrupted images that are not finite
 OWNERS = "clients"  # of each test example, in ``predictions.npz``
-UNCLOSED = "before-closing-values"  # of each test example, in ``predictions.npz``
 BEFORE_CLOSING = "before-closing-"  # the prefix of metrics of the posterior without its closing
 OF_FOREIGN = "ood-"  # the prefix of metrics of foreign images
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
+from bfl.closing.base import HELD_BACK_SHARE, held_back_count
 from bfl.configuration import resolve
 from bfl.engine.flower import FlowerApp, RayEngine, Values, run_serially
 from bfl.engine.run import EngineRun
@@ -18,13 +19,8 @@ from bfl.errors import ConfigurationError, unknown_name
 from bfl.evaluation.metrics.scores import paired_interval, wilson_interval
 from bfl.evaluation.regression import ERROR
 from bfl.experiments.results import clients as by_client
-from bfl.experiments.results.run_folder import BASELINES, CONFIG, METRICS, RunFolder
-from bfl.experiments.results.summary import (
-    BEFORE_CLOSING,
-    Numbers,
-    owners_of,
-    values_before_closing,
-)
+from bfl.experiments.results.run_folder import BASELINES, CONFIG, METRICS, PARTITION, RunFolder
+from bfl.experiments.results.summary import Numbers, final_values, owners_of
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.printing import doing, tell
 
@@ -95,22 +91,24 @@ def make_baselines(
     """Make the baselines of a finished run, unless they are there, and write them beside it.
 
     One that was interrupted goes on; one of other keys than the run's is made again.
-    Each has the run's rounds, epochs and test examples, and no closing round: only some client
-    would add to it. The federation's numbers are those before its own closing.
+    Each has the run's rounds, epochs and test examples, holds as many examples back from training,
+    and has the same closing over its own data.
     """
-    clients = int(folder.config()["clients"])
+    ours = folder.config()
+    clients = int(ours["clients"])
     called = folder.client_names() or [f"client {client}" for client in range(clients)]
-    plain = {"closing": "none", "figures": "none", "exchange": "direct"}
+    plain: dict[str, Any] = {"figures": "none", "exchange": "direct"}
 
     def measured(
         name: str, changes: Mapping[str, Any], count: int, client: int | None = None
     ) -> dict[str, float]:
         baseline = RunFolder(folder.path.with_name(f"{folder.path.name}-{name}"))
-        own, ours = {*plain, *changes, "clients", *FREE_TO_CHANGE}, folder.config()
-        made = baseline.config(missing={})
+        made, wanted = baseline.config(missing={}), {**ours, **plain, **changes, "clients": count}
         # Anything else of this name is somebody's own run, which the new one refuses to replace.
         fits = made.items() >= {**changes, "clients": count}.items()
-        same = fits and all(ours.get(k, was) == was for k, was in made.items() if k not in own)
+        same = fits and all(
+            wanted.get(key, was) == was for key, was in made.items() if key not in FREE_TO_CHANGE
+        )
         if made and (anew or (fits and not same)):
             shutil.rmtree(baseline.path)
         if not (same and baseline.holds(METRICS)):
@@ -121,8 +119,6 @@ def make_baselines(
         return compared(baseline, folder, client, 1.0 - 0.05 / (1 if client is None else clients))
 
     found: dict[str, Any] = {"federation": compared(folder)}
-    if CENTRAL in chosen:
-        found[CENTRAL] = measured(CENTRAL, {"partition": "iid"}, 1)
     if LOCAL in chosen:
         found[LOCAL] = {
             called[client]: measured(
@@ -133,6 +129,14 @@ def make_baselines(
             )
             for client in range(clients)
         }
+    if CENTRAL in chosen:
+        closes = ours.get("closing", "none") != "none"
+        share = ours.get("calibration-share") or (HELD_BACK_SHARE if closes else 0.0)
+        sizes = [size for size in folder.read_json(PARTITION, {}).get("num_examples", ()) if size]
+        if share and sizes:  # few examples of each client are more than that share of all
+            held_back = sum(held_back_count(size, share) for size in sizes)
+            plain["calibration-share"] = held_back / sum(sizes)
+        found[CENTRAL] = measured(CENTRAL, {"partition": "iid"}, 1)
     folder.write_json(BASELINES, found)
     for row in (*by_client.baseline_rows(found), *by_client.own_rows(found)):
         shown = "  ".join(f"{key} {row[key]}" for key in row if key != "model")
@@ -146,18 +150,17 @@ def compared(
     client: int | None = None,
     level: float = 0.95,
 ) -> dict[str, Any]:
-    """Return what the tables of baselines show of a run before its closing.
+    """Return what the tables of baselines show of a run.
 
     These are metrics and what ``of_examples`` has. Beside a federation's, ``own`` is the same of
     the test examples of the ``client`` whose model it is, where the run has such ones.
     """
     numbers = folder.metrics()
-    before = {each: numbers.get(f"{BEFORE_CLOSING}{each}", numbers.get(each)) for each in COMPARED}
-    found: dict[str, Any] = {each: value for each, value in before.items() if value is not None}
-    values = values_before_closing(folder)
+    found: dict[str, Any] = {each: numbers[each] for each in COMPARED if each in numbers}
+    values = final_values(folder)
     if values is None or not values.size:
         return found
-    theirs = values_before_closing(federation) if federation else None
+    theirs = final_values(federation) if federation else None
     if theirs is not None and theirs.size != values.size:
         theirs = None
     owners, errors = owners_of(folder), ERROR in found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from pydantic import Field
 
@@ -17,6 +18,10 @@ class Sampling(Component, ABC):
     @abstractmethod
     def sample(self, seed: int, server_round: int, clients: int) -> list[int]:
         """Return the round's clients: one or more partition ids below ``clients``, sorted."""
+
+    def closing_clients(self, clients: int) -> Sequence[int]:
+        """Return the clients whose data the closing round adds up: partition ids, sorted."""
+        return range(clients)
 
 
 samplings: Registry[Sampling] = Registry("sampling", "bfl.federation.sampling")
@@ -38,6 +43,10 @@ class SingleSampling(Sampling):
                 f"{clients} clients"
             )
         return [self.single_client]
+
+    def closing_clients(self, clients: int) -> Sequence[int]:
+        """Return the client alone: it learns nothing of the others."""
+        return self.sample(0, 0, clients)
 
 
 @samplings.register("random", aliases=("uniform",))
