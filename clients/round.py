@@ -21,7 +21,7 @@ from bfl.configuration import Configuration
 from bfl.experiments.run.network import trainer_for
 from bfl.federation import client_metrics as names
 from bfl.federation import wire
-from bfl.federation.outgoing import sent as apply_outgoing
+from bfl.federation.outgoing import change_update_by
 from bfl.federation.parts import Arrays
 from bfl.federation.privacy import SystemNormals
 from bfl.federation.secure_aggregation.masking import clip_to_range
@@ -230,4 +230,4 @@ def clip_and_noise(
     normals = (
         randomness.generator(configuration.keys.seed, *keyed) if node.simulated else SystemNormals()
     )
-    return apply_outgoing(configuration.outgoing, update, global_posterior, normals)
+    return change_update_by(configuration.outgoing, update, global_posterior, normals)

@@ -10,17 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bfl.closing import base
-from bfl.closing.base import Array, Known, Sizes, SumsRound, schedule
-from bfl.errors import ConfigurationError, RunError
+from bfl.closing.base import Array, Known, SumsRound, last_layer, schedule, sums_as_posterior
 from bfl.federation.node_description import code_digest
-from bfl.federation.secure_aggregation.masking import decoded, exponent_for
 from bfl.federation.state import Snapshots
 from bfl.federation.wire import CLOSE
-from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
 from bfl.printing import doing
 from strategies.flower_clients import FlowerClients
-from strategies.masked import WantedSum, add_up
+from strategies.masked import masked_sums
 from strategies.method import Method, RunSupport
 from strategies.round import TrainingRequest
 from strategies.server_state import ServerState
@@ -64,7 +61,7 @@ def close(
             message_type=CLOSE,
             name=f"closing round {number}",
             broadcast=sums.inputs(known),
-            expected=as_posterior(np.zeros(sums.size, np.float32)),
+            expected=sums_as_posterior(np.zeros(sums.size, np.float32)),
             check=sums.find_problem,
             vectors=VECTORS if any(each.compares_draws for each in sums.measurements) else AT_MEAN,
         )
@@ -75,28 +72,6 @@ def close(
             snapshots.save(number, {**known, OWNER: np.array(owner)})
         run.show_sums(f"closing round {number}: sums of {len(participants)} clients")
     return known
-
-
-def last_layer(posterior: Posterior, manifest: Manifest | None) -> tuple[Sizes, Array]:
-    """Return the sizes of a network's last layer, and its weights (F + 1, C), biases last."""
-    if manifest is None:
-        raise ConfigurationError("a closing needs the manifest of the network's parameters")
-    gaussian = iter(manifest.split(posterior.mean, gaussian=True))
-    point = iter(manifest.split(posterior.point, gaussian=False))
-    *_, kernel, bias = [next(gaussian if each.gaussian else point) for each in manifest]
-    if kernel.ndim != 2 or bias.shape != kernel.shape[1:]:
-        raise ConfigurationError(
-            "a closing needs a network that ends with a dense layer with biases, and this one "
-            f"ends with tensors of shapes {kernel.shape} and {bias.shape}; allowed: another "
-            'model, or closing="none"'
-        )
-    weights = np.concatenate([kernel, bias[None]]).astype(np.float64)
-    return Sizes(len(kernel), len(bias), [*manifest.stages.values()]), weights
-
-
-def as_posterior(vector: Any) -> Posterior:
-    """Return sums (S,) as they travel: as the point parameters of a posterior without Gaussians."""
-    return Posterior(np.zeros(0, np.float32), np.zeros(0, np.float32), vector)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,24 +88,11 @@ class SumsRequest(TrainingRequest):
 
 def sums_of_clients(request: SumsRequest, clients: FlowerClients) -> tuple[Sequence[int], Array]:
     """Return whose sums have come, and their total (S,); masked where the exchange masks."""
-    size = request.expected.point.size
-    if not request.method.exchange.secure_sums:
-        replies = clients.replies(request.name, clients.messages(request))
-        partition_ids, total = list[int](), np.zeros(size)
-        for update in clients.updates(request, replies):
-            total += update.posterior.point
-            partition_ids.append(update.partition_id)
-        return partition_ids, total
-    most = base.greatest(max(clients.num_examples.values(), default=clients.options.max_examples))
-    exponent, count = exponent_for(most), clients.size
-    weights = dict.fromkeys(request.partition_ids, 1.0 / count)
-    wanted = WantedSum(weights, float(count), [exponent], size)
-    participants, added = add_up(clients, request, wanted)
-    total = decoded(added, exponent) * count
-    counts = [clients.num_examples.get(client, 0) for client in participants]
-    if wrong := all(counts) and request.check(total, sum(counts)):
-        raise RunError(
-            f"{request.name}: {wrong}; only the sum of the clients' vectors is known "
-            "(exchange 'masked'), not which of them has sent what"
-        )
-    return participants, total
+    if request.method.exchange.secure_sums:
+        return masked_sums(clients, request, request.check)
+    replies = clients.replies(request.name, clients.messages(request))
+    partition_ids, total = list[int](), np.zeros(request.expected.point.size)
+    for update in clients.updates(request, replies):
+        total += update.posterior.point
+        partition_ids.append(update.partition_id)
+    return partition_ids, total

@@ -277,9 +277,9 @@ class FlowerClients:
 
 def _num_examples(federation: Federation, options: ClientOptions) -> dict[int, int]:
     parts = [None] * federation.size if options.partition is None else options.partition
-    most, share = options.max_examples, options.held_back_share
-    if share is None:
-        share = options.configuration.held_back_share if options.configuration else 0.0
+    most, share = options.max_examples, 0.0
+    if options.configuration:
+        share = options.configuration.held_back_share
     if len(parts) < federation.size:
         raise errors.ConfigurationError(
             f"the partition has {len(parts)} parts and the federation {federation.size} clients"
@@ -442,10 +442,6 @@ POLLING_SHARE = 0.1
 Looking for the replies to M messages takes time in proportion to M, in a simulation of the process
 that also hands the messages out."""
 
-WAITING_SHARE = 0.02
-"""The share of the time since the last reply that a pause takes, so that whoever trains for seconds
-is not looked for two hundred times in each."""
-
 LONGEST_PAUSE = 0.2
 """Seconds between looks at most: where a look brings the replies along, it takes as long as they
 are large."""
@@ -542,5 +538,5 @@ class Outstanding:
     def pause(self) -> None:
         """Wait until it is worth looking for replies again."""
         if self._replies.interval:
-            pause = max(self._look_seconds / POLLING_SHARE, self.silence * WAITING_SHARE)
-            time.sleep(max(self._replies.interval, min(pause, LONGEST_PAUSE)))
+            pause = min(self._look_seconds / POLLING_SHARE, LONGEST_PAUSE)
+            time.sleep(max(self._replies.interval, pause))

@@ -19,6 +19,7 @@ from bfl.federation.wire import Positions
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import SCALE_FLOOR
 from bfl.registry import Registry
+from strategies.server_state import ServerState
 
 if TYPE_CHECKING:
     from bfl.aggregation.server import Server
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from bfl.configuration import Configuration
     from strategies.federation import Federation
     from strategies.privacy import PoolNoise
-    from strategies.server_state import Round, ServerState
+    from strategies.server_state import Round
 
 PICKED: Mapping[str, Registry[Any]] = {
     "sampling": samplings,
@@ -76,8 +77,6 @@ class ClientOptions:
         num_classes: The number of classes, for the same.
         partition: The examples of each client by partition id, for the same; None where nodes have
             their own, and ``[None] * clients`` where those say which partition is theirs.
-        held_back_share: The share of its examples that each client holds back; None: the
-            configuration's.
     """
 
     clients: int = 0
@@ -88,7 +87,6 @@ class ClientOptions:
     configuration: Configuration | None = None
     num_classes: int = 10
     partition: Sequence[Positions | None] | None = None
-    held_back_share: float | None = None
 
 
 @dataclass(kw_only=True)
@@ -190,10 +188,8 @@ class Method:
         """True if a part needs the models of all clients of a round at once."""
         return self.refinement.needs_models or self.predictive.needs_models
 
-    def begin_server_states(
-        self, posterior: Posterior, clients: int
-    ) -> dict[str, two_sided.Arrays]:
-        """Return the parts' states before the first round, by the names of the states."""
+    def first_state(self, posterior: Posterior, clients: int) -> ServerState:
+        """Return the state before the first round, with what the parts begin with."""
         states: dict[str, two_sided.Arrays] = {}
         for part in self.parts:
             first = part.begin_server(posterior, clients)
@@ -204,7 +200,7 @@ class Method:
                 )
             if first:
                 states[part.state_name] = {**states.get(part.state_name, {}), **first}
-        return states
+        return ServerState.first(posterior, clients, states)
 
     def sent_extras(
         self, states: Mapping[str, two_sided.Arrays], posterior: Posterior

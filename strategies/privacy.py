@@ -15,7 +15,7 @@ from bfl.configuration import Configuration
 from bfl.configuration.configuration import mechanisms
 from bfl.errors import ConfigurationError
 from bfl.federation.client_metrics import NUM_EXAMPLES
-from bfl.federation.outgoing import Outgoing, is_private, noised_pool
+from bfl.federation.outgoing import Outgoing, change_pool_by, is_private
 from bfl.federation.parts import Counts
 from bfl.federation.privacy import Ledger, Mechanism, Normals, SystemNormals, difference
 from bfl.posteriors import Manifest, Posterior
@@ -151,7 +151,7 @@ class PoolNoise:
         """Return what becomes of a round's pool."""
         seeded = randomness.generator(self.seed, "pool-noise", counts.server_round)
         normals: Normals = SystemNormals() if self.anew else seeded
-        return noised_pool(self.chain, pooled, previous, counts, normals)
+        return change_pool_by(self.chain, pooled, previous, counts, normals)
 
 
 def pool_noise(configuration: Configuration, *, anew: bool) -> PoolNoise | None:

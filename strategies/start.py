@@ -6,7 +6,6 @@ closing.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -18,7 +17,7 @@ from flwr.serverapp.strategy import Result
 
 from bfl.aggregation.pooling import check_rule
 from bfl.aggregation.server import Server, UsesServer
-from bfl.closing.base import schedule
+from bfl.closing.base import last_layer, schedule
 from bfl.configuration import contradictions, resolve
 from bfl.configuration.component_slots import SLOTS
 from bfl.data.datasets.server_data import HELD_BACK
@@ -36,9 +35,6 @@ from strategies.server_state import ServerState
 if TYPE_CHECKING:
     from strategies.posterior_pooling import PosteriorPooling
 
-FEW_EFFECTIVE_CLIENTS = 2.0 + 1e-6
-"""Effective number of clients, of three or more, up to which one, or two alike, outweigh all."""
-
 
 def run_rounds(
     strategy: PosteriorPooling,
@@ -55,7 +51,7 @@ def run_rounds(
     clients, state = begin(strategy, grid, initial_arrays, timeout, num_rounds)
     strategy.clients, strategy.state, strategy.last_begun = clients, state, state.server_round
     arrays = wire.posterior_to_arrays(strategy.state.posterior)
-    result, outweighed = Result(arrays=initial_arrays), False
+    result = Result(arrays=initial_arrays)
     first = evaluate_fn(0, arrays) if evaluate_fn and not strategy.state.server_round else None
     if first is not None:
         result.evaluate_metrics_serverapp[0] = first
@@ -73,18 +69,8 @@ def run_rounds(
         evaluated = evaluate_fn(number, arrays) if evaluate_fn else None
         if evaluated is not None:
             result.evaluate_metrics_serverapp[number] = evaluated
-        finished = strategy.finished
-        effective = finished.metrics.get("effective-clients", math.inf)
-        count = len(finished.clients)
-        if count >= 3 and effective <= FEW_EFFECTIVE_CLIENTS and not outweighed:
-            outweighed = True
-            run.warn(
-                f"round {number}: the weights of {count} clients are worth {effective:.3g} "
-                f"(effective-clients, weighting {strategy.method.weighting.name}); later rounds "
-                "have the number in their records alone"
-            )
-        measured = {**finished.metrics, **(evaluated or {})}
-        is_last = run.end_round(replace(finished, metrics=measured, seconds=seconds))
+        measured = {**strategy.finished.metrics, **(evaluated or {})}
+        is_last = run.end_round(replace(strategy.finished, metrics=measured, seconds=seconds))
         if is_last or (should_stop and should_stop(number, result)):
             break
     strategy.closed = closing.close(strategy.method, strategy.state, clients, run)
@@ -133,10 +119,7 @@ def begin(
             "point parameters; if some are moving statistics, name them with "
             "run=RunSupport(manifest=…) (bfl.posteriors.Manifest)"
         )
-    state = run.state or ServerState.first(
-        initial, nodes.size, method.begin_server_states(initial, nodes.size)
-    )
-    return clients, state
+    return clients, run.state or method.first_state(initial, nodes.size)
 
 
 def check_method(strategy: PosteriorPooling, posterior: Posterior) -> None:
@@ -163,7 +146,7 @@ def check_method(strategy: PosteriorPooling, posterior: Posterior) -> None:
     check_server_side(method, run.server)
     check_declarations(strategy)
     if schedule(method.closing):
-        closing.last_layer(posterior, run.manifest)
+        last_layer(posterior, run.manifest)
 
 
 def check_server_side(method: Method, server: Server | None) -> None:

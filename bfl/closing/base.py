@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from bfl.errors import ConfigurationError
+from bfl.posteriors import Manifest, Posterior
 from bfl.registry import Component, Registry
 
 if TYPE_CHECKING:
@@ -87,6 +89,28 @@ class Sizes:
     features: int
     classes: int
     stages: Sequence[int] = ()
+
+
+def last_layer(posterior: Posterior, manifest: Manifest | None) -> tuple[Sizes, Array]:
+    """Return the sizes of a network's last layer, and its weights (F + 1, C), biases last."""
+    if manifest is None:
+        raise ConfigurationError("a closing needs the manifest of the network's parameters")
+    gaussian = iter(manifest.split(posterior.mean, gaussian=True))
+    point = iter(manifest.split(posterior.point, gaussian=False))
+    *_, kernel, bias = [next(gaussian if each.gaussian else point) for each in manifest]
+    if kernel.ndim != 2 or bias.shape != kernel.shape[1:]:
+        raise ConfigurationError(
+            "a closing needs a network that ends with a dense layer with biases, and this one "
+            f"ends with tensors of shapes {kernel.shape} and {bias.shape}; allowed: another "
+            'model, or closing="none"'
+        )
+    weights = np.concatenate([kernel, bias[None]]).astype(np.float64)
+    return Sizes(len(kernel), len(bias), [*manifest.stages.values()]), weights
+
+
+def sums_as_posterior(sums: npt.NDArray[Any]) -> Posterior:
+    """Return sums (S,) as they travel: as the point parameters of a posterior without Gaussians."""
+    return Posterior(np.zeros(0, np.float32), np.zeros(0, np.float32), sums)
 
 
 @dataclass(frozen=True)

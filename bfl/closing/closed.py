@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +100,31 @@ class Closed:
             return ""
         before, after, count = (float(self.known[name]) for name in (BEFORE, AFTER, HELD_BACK))
         return f"held-back NLL {before:.3f} → {after:.3f} ({count:.0f} examples)"
+
+    def describe(
+        self, shown: Mapping[tuple[str, str], Predictions]
+    ) -> tuple[dict[str, float], str]:
+        """Return how much of some data is unfamiliar, and in words also what the closing did.
+
+        Args:
+            shown: Predictions by the name of the data and the prefix of its metrics: of test data
+                first, which has none, and of foreign data.
+        """
+        numbers: dict[str, float] = {}
+        test, *_ = shown.values()
+        words = [self.summary] if self.summary else []
+        words.append(f"epistemic part {test.epistemic.mean():.1e}")
+        unlike = []
+        for (name, prefix), predictions in shown.items():
+            if prefix:
+                numbers[f"{prefix}{CONFIDENCE}"] = float(predictions.confidence.mean())
+            if predictions.familiarity is not None:
+                share = float((predictions.familiarity < self.threshold).mean())
+                numbers[f"{prefix}{UNFAMILIAR_SHARE}"] = share
+                unlike.append(f"{name} {share:.1%}")
+        if unlike:
+            words.append(f"{UNLIKE}: {', '.join(unlike)}")
+        return numbers, f"closing: {'; '.join(words)}"
 
     def predict_images(
         self,

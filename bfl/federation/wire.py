@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
-from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -52,9 +50,6 @@ RUN_CANNOT_GO_ON = 100
 """Code of an error of a client that has lost its state, which ends a simulated run; Flower's codes
 are below."""
 
-NUMPY = "numpy.ndarray"
-"""Flower's name of NumPy's file format, in which ``Array`` holds its data."""
-
 Positions = npt.NDArray[np.int64]
 
 
@@ -85,7 +80,7 @@ class TrainTask:
         examples: (N,) positions of the client's examples in the training data; None when the node
             has data of its own.
         run_folder: The run's folder on the server, absolute, or empty.
-        run_key: See ``bfl.experiments.results.environment``; may be empty.
+        run_key: See ``bfl.experiments.results.run_folder.run_key``; may be empty.
         pooled_round: The last round in which the server has pooled this client's update, whose
             state the client takes up; 0: none yet, and the client begins anew.
         damping: The share of that round's step that was made; 1: all.
@@ -195,7 +190,7 @@ def posterior_to_arrays(posterior: Posterior, vectors: Sequence[str] = VECTORS) 
 
 
 def posterior_from_arrays(arrays: ArrayRecord, variance: float | None = None) -> Posterior:
-    """Return the posterior in a record, whose vectors are read-only views of its data.
+    """Return the posterior in a record.
 
     Args:
         variance: What all variances are in a record that has none; None: it must have some.
@@ -223,47 +218,19 @@ def checked_posterior(arrays: ArrayRecord, manifest: Manifest | None, name: str)
     return posterior
 
 
-_PLAIN = {name: np.dtype(name) for name in ("float16", "float32", "float64")}
-"""The types that are read in place, by the name that Flower gives them."""
-
-
 def vectors_to_arrays(vectors: Arrays) -> ArrayRecord:
     """Return vectors by name as a record."""
-    record = ArrayRecord()
-    for name, values in vectors.items():
-        vector = np.asarray(values)
-        dtype = str(vector.dtype)
-        if dtype not in _PLAIN or vector.ndim != 1:
-            record[name] = Array(vector)
-        else:  # as Flower's Array would make it, with one copy of the data in place of three
-            data = b"".join((_header(dtype, vector.size), np.ascontiguousarray(vector).data))
-            record[name] = Array(dtype, (vector.size,), NUMPY, data)
-    return record
+    return ArrayRecord({name: Array(np.asarray(values)) for name, values in vectors.items()})
 
 
 def vectors_from_arrays(arrays: ArrayRecord) -> dict[str, npt.NDArray[Any]]:
-    """Return the vectors in a record by name, as read-only views of its data."""
+    """Return the vectors in a record by name, read-only."""
     return {name: _unpacked(array) for name, array in arrays.items()}
 
 
 def _unpacked(array: Array) -> npt.NDArray[Any]:
-    """Return what ``array.numpy()`` returns, as a view of the data where they are as expected."""
-    dtype = _PLAIN.get(array.dtype)
-    if dtype is not None and array.stype == NUMPY and len(array.shape) == 1:
-        size = array.shape[0]
-        header = _header(array.dtype, size)
-        if len(array.data) == len(header) + size * dtype.itemsize and array.data.startswith(header):
-            return np.frombuffer(array.data, dtype, offset=len(header))
     read = array.numpy()
     if not isinstance(read, np.ndarray):  # NumPy also reads archives, of any number of arrays
         raise TypeError(f"the data are {type(read).__name__}; expected one array")
+    read.flags.writeable = False  # what has been checked stays sound
     return read
-
-
-@lru_cache(maxsize=64)
-def _header(dtype: str, size: int) -> bytes:
-    """Return the header of NumPy's file format for a vector."""
-    buffer = BytesIO()
-    description = {"descr": _PLAIN[dtype].str, "fortran_order": False, "shape": (size,)}
-    np.lib.format.write_array_header_1_0(buffer, description)
-    return buffer.getvalue()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from bfl.errors import NotFiniteError
 from bfl.posteriors.posterior import Posterior
 
 ALIKE = 1.1
@@ -39,6 +42,28 @@ class ScaleSpread(NamedTuple):
         unchanged = 1.0 / ALIKE < self.median < ALIKE
         found = "are as they began" if unchanged else "tell no weights apart"
         return f"variances {found}: {self.median:.3g} times their initial scale everywhere"
+
+
+def describe_variances(
+    posterior: Posterior, initial_scale: float, epistemic: Callable[[Posterior], float]
+) -> dict[str, Any]:
+    """Return whether training has told variances apart, and what that changes.
+
+    ``epistemic`` returns the mean epistemic part of a posterior's predictions.
+    """
+    spread = scale_spread(posterior, initial_scale)
+    if not spread:
+        return {"sentence": "The weights are points: they have no variances that could be learnt."}
+    found = {**spread._asdict(), "sentence": f"The posterior's {spread.sentence()}."}
+    with suppress(NotFiniteError):
+        own, alike = epistemic(posterior), epistemic(isotropic(posterior))
+        if alike > 0.0:
+            found["over-isotropic"] = own / alike
+            found["sentence"] += (
+                f" Its draws disagree {own / alike:.2f} times as much as those of isotropic noise "
+                "of the same size."
+            )
+    return found
 
 
 def isotropic(posterior: Posterior) -> Posterior:

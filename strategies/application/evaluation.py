@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from bfl.aggregation.server import Server
 from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
 from bfl.engine.processes import cpus_of_this_process
-from bfl.errors import ConfigurationError, NotFiniteError
+from bfl.errors import ConfigurationError
 from bfl.evaluation.evaluated_ensemble import EvaluatedEnsemble, evaluate_ensemble
 from bfl.evaluation.uncertainty import check_measures
 from bfl.experiments.results import run_folder as files
@@ -19,11 +16,6 @@ from strategies.server_state import ServerState
 
 if TYPE_CHECKING:
     from bfl.experiments.run.evaluator import EvaluationNetwork
-
-NOT_FINITE = "logits-not-finite"
-"""Number of predictions whose logits are not finite; it stands in place of their metrics.
-
-A round is evaluated before it is saved, so such logits must not end the run."""
 
 
 def build_network(
@@ -70,15 +62,6 @@ def start_tensorflow(configuration: Configuration, client_threads: int | None) -
         )
 
 
-def own_server(evaluator: Any) -> Server:
-    """Return what the server can do with its own images and network; it takes no time to make."""
-    from bfl.experiments.run.evaluator import NetworkServer
-
-    return NetworkServer(
-        evaluator.configuration, evaluator.dataset, evaluator.server_data, evaluator.predictor
-    )
-
-
 def evaluated_ensemble(evaluator: Any, state: ServerState) -> EvaluatedEnsemble | None:
     """Return what the models of the round that a state is of predict for the test images.
 
@@ -95,17 +78,8 @@ def evaluated_ensemble(evaluator: Any, state: ServerState) -> EvaluatedEnsemble 
     if models is None:
         return None
     labels = ("ensemble", state.server_round)
-    logits = own_server(evaluator).member_logits(models, labels=labels, images=test.test_images)
+    logits = evaluator.server.member_logits(models, labels=labels, images=test.test_images)
     return evaluate_ensemble(logits, test.test_labels)
-
-
-@contextmanager
-def counts_not_finite(numbers: dict[str, float], prefix: str = "") -> Iterator[None]:
-    """Have numbers say how many logits are not finite, in place of metrics under that prefix."""
-    try:
-        yield
-    except NotFiniteError as error:
-        numbers[f"{prefix}{NOT_FINITE}"] = float(error.bad)
 
 
 def write_network(folder: files.RunFolder, configuration: Configuration, dataset: Dataset) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -10,9 +10,9 @@ from typing import Any
 from bfl.closing import Closed, closed
 from bfl.closing.base import Known
 from bfl.data.datasets.foreign import corruption_names
-from bfl.errors import DataError, NotFiniteError
+from bfl.errors import DataError
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE, EvaluatedEnsemble
-from bfl.evaluation.metrics import evaluate
+from bfl.evaluation.metrics import NOT_FINITE, count_not_finite, evaluate
 from bfl.evaluation.metrics.base import set_numbers
 from bfl.evaluation.prediction import Predictions
 from bfl.experiments.results import clients, environment, monitoring, summary
@@ -21,10 +21,9 @@ from bfl.experiments.results.clients import describe_left_out
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.table import metrics_table
 from bfl.federation.wire import Positions
-from bfl.posteriors import Posterior
-from bfl.posteriors.spread import isotropic, scale_spread
+from bfl.posteriors.spread import describe_variances
 from bfl.printing import doing
-from strategies.application.evaluation import NOT_FINITE, counts_not_finite, evaluated_ensemble
+from strategies.application.evaluation import evaluated_ensemble
 from strategies.application.rounds import FederationRun
 from strategies.server_state import ServerState
 
@@ -54,6 +53,11 @@ def finish(run: FederationRun, state: ServerState, known: Known | None = None) -
         doing("final evaluation")
         found, of_some = _evaluate(run, state, Closed(known) if known else None)
         numbers |= found
+        for name in (name for name in found if name.endswith(NOT_FINITE)):
+            progress.say(
+                f"{files.FINAL_EVALUATION}: {found[name]:g} logits are not finite ({name}), so "
+                "there are no metrics of them; a client may have sent too large values"
+            )
     if run.data.test is not None:
         table = clients.evaluated_clients(
             folder.rounds(),
@@ -102,13 +106,12 @@ def _evaluate(
     ensemble: EvaluatedEnsemble | None = None
     predictions: Any = None
     if state.server_round:
-        with counts_not_finite(numbers, ENSEMBLE):
+        with count_not_finite(numbers, ENSEMBLE):
             ensemble = evaluated_ensemble(run.evaluator, state)
-    with counts_not_finite(numbers):
+    with count_not_finite(numbers):
         predictions = predict(posterior, closed=closing)
     if predictions is None:
         numbers |= summary.write_ensemble(folder, ensemble, settings) if ensemble else {}
-        _say_not_finite(run, numbers)
         return numbers, None
     numbers |= summary.write_evaluation(
         folder, predictions, test.tested_on, settings, posterior, ensemble=ensemble
@@ -119,7 +122,7 @@ def _evaluate(
     if closing and closing.moves_predictions:
         closings[summary.BEFORE_CLOSING] = None
     shown_foreign: list[summary.ShownForeign] = []
-    with counts_not_finite(numbers, summary.OF_FOREIGN):
+    with count_not_finite(numbers, summary.OF_FOREIGN):
         of_test = {"": predictions}
         if summary.BEFORE_CLOSING in closings:
             before = of_test[summary.BEFORE_CLOSING] = predict(posterior)
@@ -133,7 +136,7 @@ def _evaluate(
             shown_foreign.append((source, shown))
         sources = [(source.name, source.near, shown) for source, shown in shown_foreign]
         numbers |= summary.write_foreign(folder, of_test, sources, settings)
-    with counts_not_finite(numbers, summary.CORRUPTED):
+    with count_not_finite(numbers, summary.CORRUPTED):
         by_strength = summary.predicted_by_strength(
             corruption_names(run.configuration.keys.corruptions),
             test.test_images,
@@ -143,10 +146,21 @@ def _evaluate(
         if by_strength:
             by_metric = summary.by_strength(by_strength, test.tested_on, settings)
             folder.write_json(files.CORRUPTIONS, by_metric)
-    _say_not_finite(run, numbers)
     if closing:
-        numbers |= _familiarities(run, closing, predictions, shown_foreign)
-    _write_learnt(run, posterior, partial(predict, images=test.test_images[:COMPARED]))
+        shown_last = {("test", ""): predictions}
+        for source, by_closing in shown_foreign:
+            shown_last[source.name, f"{summary.OF_FOREIGN}{source.name}-"] = by_closing[""]
+        of_closing, sentence = closing.describe(shown_last)
+        numbers |= of_closing
+        run.progress.say(sentence)
+    learnt = describe_variances(
+        posterior,
+        run.configuration.inference.initial_standard_deviation,
+        lambda q: float(predict(q, images=test.test_images[:COMPARED]).epistemic.mean()),
+    )
+    if posterior.size:
+        run.progress.say(learnt["sentence"])
+    folder.write_json(files.LEARNT, learnt)
     if posterior.size:
         seen = numbers
         if isinstance(predictions, Predictions):
@@ -160,61 +174,3 @@ def _evaluate(
         return {**evaluate(some, labels, settings), **set_numbers(some, labels)}
 
     return numbers, of_some
-
-
-def _write_learnt(
-    run: FederationRun, posterior: Posterior, predict: Callable[[Posterior], Predictions]
-) -> None:
-    """Say and write whether training has told the posterior's variances apart, and what it does."""
-    spread = scale_spread(posterior, run.configuration.inference.initial_standard_deviation)
-    if not spread:
-        sentence = "The weights are points: they have no variances that could be learnt."
-        run.results.write_json(files.LEARNT, {"sentence": sentence})
-        return
-    found = {**spread._asdict(), "sentence": f"The posterior's {spread.sentence()}."}
-    with suppress(NotFiniteError):
-        own, alike = (float(predict(q).epistemic.mean()) for q in (posterior, isotropic(posterior)))
-        if alike > 0.0:
-            found["over-isotropic"] = own / alike
-            found["sentence"] += (
-                f" Its draws disagree {own / alike:.2f} times as much as those of isotropic noise "
-                "of the same size."
-            )
-    run.progress.say(found["sentence"])
-    run.results.write_json(files.LEARNT, found)
-
-
-def _familiarities(
-    run: FederationRun,
-    closing: Closed,
-    predictions: Predictions,
-    shown_foreign: Sequence[summary.ShownForeign],
-) -> Numbers:
-    """Say what the closing did; return how much of test and foreign data is unfamiliar."""
-    numbers: Numbers = {}
-    said = [closing.summary] if closing.summary else []
-    said.append(f"epistemic part {predictions.epistemic.mean():.1e}")
-    unlike = []
-    for name, prefix, shown in (
-        ("test", "", predictions),
-        *((s.name, f"{summary.OF_FOREIGN}{s.name}-", by[""]) for s, by in shown_foreign),
-    ):
-        if prefix:
-            numbers[f"{prefix}{closed.CONFIDENCE}"] = float(shown.confidence.mean())
-        if shown.familiarity is not None:
-            share = float((shown.familiarity < closing.threshold).mean())
-            numbers[f"{prefix}{closed.UNFAMILIAR_SHARE}"] = share
-            unlike.append(f"{name} {share:.1%}")
-    if unlike:
-        said.append(f"{closed.UNLIKE}: {', '.join(unlike)}")
-    run.progress.say(f"closing: {'; '.join(said)}")
-    return numbers
-
-
-def _say_not_finite(run: FederationRun, numbers: Mapping[str, float]) -> None:
-    for name, value in numbers.items():
-        if name.endswith(NOT_FINITE):
-            run.progress.say(
-                f"{files.FINAL_EVALUATION}: {value:g} logits are not finite ({name}), so there are "
-                "no metrics of them; a client may have sent too large values"
-            )

@@ -11,8 +11,8 @@ from bfl.data.datasets import cached_dataset
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.run.network import given_posterior
 from bfl.experiments.run.resume import check_output
+from bfl.learning.pretraining import split_off
 from strategies.application.data import check_models, check_table, divide, warnings_of_data
-from strategies.application.pretraining import split_off
 from strategies.federation import Federation
 from strategies.privacy import check_privacy
 

@@ -24,11 +24,10 @@ import numpy as np
 
 from bfl.configuration import Configuration
 from bfl.configuration.component_slots import SLOTS
-from bfl.data.datasets import Dataset
-from bfl.data.datasets.subset import stratified_positions
 from bfl.errors import ConfigurationError, NotFiniteError
 from bfl.experiments.results.run_folder import run_key
-from bfl.federation.wire import TRAIN, Positions, TrainTask, posterior_to_arrays, train_content
+from bfl.federation.wire import TRAIN, TrainTask, posterior_to_arrays, train_content
+from bfl.learning.pretraining import split_off, stop_early
 from bfl.posteriors import Posterior
 from strategies.updates import read_update
 
@@ -37,30 +36,6 @@ if TYPE_CHECKING:
 
 OF_THE_METHOD = ("temperature", "local_lr_decay")
 """Keys that are a method's, as its parts are: runs that differ in them begin alike."""
-
-
-def stop_early(accuracies: list[float], patience: int) -> bool:
-    """Return whether the best accuracy lies ``patience`` epochs or more behind; ties count once."""
-    return len(accuracies) - 1 - int(np.argmax(accuracies)) >= patience
-
-
-def split_off(
-    dataset: Dataset, share: float, validation: float, used: Positions
-) -> tuple[Positions, Positions]:
-    """Return the positions of the pre-training images and of the validation images among them.
-
-    Args:
-        share: ``pretrain-examples``: below 1 a share of the clients' images, from 1 a number.
-        validation: The share of these that is held out.
-        used: The positions of the images that clients share.
-    """
-    chosen = used[stratified_positions(dataset.train_labels[used], share, "pretrain-examples")]
-    held_out = stratified_positions(dataset.train_labels[chosen], validation, "pretrain-validation")
-    if held_out.size == chosen.size:
-        raise ConfigurationError(
-            f"pretrain-examples is {share:g}: of {chosen.size} image none is left to train on"
-        )
-    return np.delete(chosen, held_out), chosen[held_out]
 
 
 def configuration_of_pretraining(configuration: Configuration) -> Configuration:

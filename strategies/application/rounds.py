@@ -15,6 +15,7 @@ from bfl.configuration import Configuration
 from bfl.engine.run import run_of
 from bfl.errors import LostStateError, RunError
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE
+from bfl.evaluation.metrics import NOT_FINITE, count_not_finite
 from bfl.experiments.results import clients, monitoring, summary, table
 from bfl.experiments.results import run_folder as files
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
@@ -59,11 +60,6 @@ class FederationRun(RunSupport):
         self.privacy: privacy.PrivacyAccount | None = None
         self._left_out: Sequence[Mapping[str, Any]] = ()
 
-    def first_state(self, posterior: Posterior) -> ServerState:
-        """Return the state before the first round, with what the method's parts begin with."""
-        size, method = self.federation.size, Method.of(self.configuration)
-        return ServerState.first(posterior, size, method.begin_server_states(posterior, size))
-
     def make_rounds(
         self, checkpoint: Checkpoint | None, initial: Posterior
     ) -> tuple[ServerState, Known | None]:
@@ -76,8 +72,9 @@ class FederationRun(RunSupport):
         keys = self.configuration.keys
         self.key = files.run_key(self.results.path)
         self.pool_noise = privacy.pool_noise(self.configuration, anew=self.federation.noise_anew)
-        self.server = evaluation.own_server(self.evaluator)
-        self.state = state = self.first_state(initial)
+        self.server = self.evaluator.server
+        method, size = Method.of(self.configuration), self.federation.size
+        self.state = state = method.first_state(initial, size)
         if checkpoint:
             self.state = state = ServerState.from_arrays(
                 checkpoint.server_round, checkpoint.posterior, checkpoint.state
@@ -130,7 +127,7 @@ class FederationRun(RunSupport):
         posterior = wire.posterior_from_arrays(arrays)
         metrics: dict[str, float] = {}
         for prefix, measure in due.items():
-            with evaluation.counts_not_finite(metrics, prefix):
+            with count_not_finite(metrics, prefix):
                 metrics |= measure(posterior, server_round)
         return MetricRecord(dict(metrics))
 
@@ -142,7 +139,7 @@ class FederationRun(RunSupport):
                 raised an error, and it is.
         """
         number, posterior = finished.number, finished.posterior
-        counts = (f"{of}{evaluation.NOT_FINITE}" for of in ("", monitoring.VALIDATION))
+        counts = (f"{of}{NOT_FINITE}" for of in ("", monitoring.VALIDATION))
         if bad := max(finished.metrics.get(name, 0.0) for name in counts):
             who = f"; farthest from the others, {finished.farthest}" if finished.farthest else ""
             raise RunError(
@@ -154,7 +151,7 @@ class FederationRun(RunSupport):
         metrics = dict(finished.metrics)
         every = self.configuration.keys.evaluate_every
         if every and number % every == 0:
-            with evaluation.counts_not_finite(metrics, ENSEMBLE):
+            with count_not_finite(metrics, ENSEMBLE):
                 ensemble = evaluation.evaluated_ensemble(self.evaluator, finished.state)
                 metrics |= ensemble.round_metrics(self.configuration.values) if ensemble else {}
         metrics |= self.privacy.epsilons() if self.privacy else {}

@@ -26,6 +26,7 @@ from strategies.application.final_evaluation import finish
 from strategies.application.pretraining import pretrain
 from strategies.application.rounds import FederationRun
 from strategies.federation import Federation, discover
+from strategies.method import Method
 
 
 class FederationApp(ServerApp):
@@ -151,7 +152,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
                 progress.say(f"resumes after round {checkpoint.server_round}")
             elif keys.pretrain_examples:
                 posterior = pretrain(run, initial)
-                state = run.first_state(posterior)
+                state = Method.of(configuration).first_state(posterior, federation.size)
                 checkpoint = Checkpoint(0, posterior, state.to_arrays())
                 run.checkpoints.save(checkpoint)
             finish(run, *run.make_rounds(checkpoint, initial))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from flwr.app import ConfigRecord, RecordDict
 from flwr.serverapp import Grid
 
-from bfl.closing.base import greatest
+from bfl.closing.base import greatest, sums_as_posterior
 from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset, encoding
 from bfl.data.datasets.reading import COLUMNS, SUMMED
@@ -21,7 +21,7 @@ from bfl.errors import ConfigurationError
 from bfl.federation import node_description
 from bfl.federation.client_metrics import neutralize
 from bfl.federation.wire import CONFIG, VERSION, WIRE_FORMAT
-from strategies.closing import SumsRequest, as_posterior, sums_of_clients
+from strategies.closing import SumsRequest, sums_of_clients
 from strategies.federation import Federation
 from strategies.flower_clients import FlowerClients
 from strategies.method import ClientOptions, Method, RunSupport
@@ -76,7 +76,6 @@ def sum_columns(
         configuration=configuration,
         num_classes=len(names),
         partition=[None] * federation.size,
-        held_back_share=0.0,  # sums are over all rows
     )
     clients = FlowerClients(
         grid,
@@ -86,8 +85,9 @@ def sum_columns(
         silence=keys.client_timeout,
         warn=say,
     )
+    clients.num_examples = {c: n for c, n in federation.own_examples.items() if n}  # all rows
     clients.more = ConfigRecord({COLUMNS: json.dumps([asdict(column) for column in columns])})
-    expected = as_posterior(np.zeros(encoding.sums_size(columns)))
+    expected = sums_as_posterior(np.zeros(encoding.sums_size(columns)))
     request = SumsRequest(
         method=Method.of(configuration),
         state=ServerState.first(expected, federation.size),

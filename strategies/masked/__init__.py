@@ -18,11 +18,18 @@ from bfl import errors
 from bfl.aggregation import pooling
 from bfl.aggregation.plausibility import implausible_pool
 from bfl.aggregation.weightings import Weighting
+from bfl.closing.base import Array, greatest
 from bfl.configuration.configuration import without_paths
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.secure_aggregation import messages
 from bfl.federation.secure_aggregation.accuracy import check_accuracy
-from bfl.federation.secure_aggregation.masking import Ring, agreed_exponents, decoded_statistics
+from bfl.federation.secure_aggregation.masking import (
+    Ring,
+    agreed_exponents,
+    decoded,
+    decoded_statistics,
+    exponent_for,
+)
 from bfl.federation.secure_aggregation.server import SecureSum
 from bfl.federation.wire import TRAIN
 from bfl.posteriors import Manifest, Posterior
@@ -34,6 +41,9 @@ from strategies.server_state import Round
 if TYPE_CHECKING:
     from bfl.configuration import Configuration
     from strategies.method import Method
+
+
+ONLY_THE_SUM = "only the clients' sum is known (exchange 'masked'), not which of them has sent what"
 
 
 def pool_masked_round(
@@ -72,12 +82,25 @@ def pool_masked_round(
         if problem := implausible_pool(pooled.posterior, previous):
             raise errors.PosteriorError(problem)
     except errors.PosteriorError as error:
-        raise errors.PosteriorError(
-            f"{error}; only the sum of the clients' statistics is known (exchange 'masked'), not "
-            "which of them has sent what"
-        ) from error
+        raise errors.PosteriorError(f"{error}; {ONLY_THE_SUM}") from error
     unseen = [{"client": client, NUM_EXAMPLES: sizes[client]} for client in participants]
     return finish_round(request, pooled, unseen, {}, {}, manifest)
+
+
+def masked_sums(
+    clients: FlowerClients, request: TrainingRequest, check: Callable[[Any, int], str | None]
+) -> tuple[Sequence[int], Array]:
+    """Return whose sums over data have come, and their total (S,), checked as one client's is."""
+    most = max(clients.num_examples.values(), default=clients.options.max_examples)
+    exponent, count = exponent_for(greatest(most)), clients.size
+    weights = dict.fromkeys(request.partition_ids, 1.0 / count)
+    wanted = WantedSum(weights, float(count), [exponent], request.expected.point.size)
+    participants, added = add_up(clients, request, wanted)
+    total = decoded(added, exponent) * count
+    counts = [clients.num_examples.get(client, 0) for client in participants]
+    if wrong := all(counts) and check(total, sum(counts)):
+        raise errors.RunError(f"{request.name}: {wrong}; {ONLY_THE_SUM}")
+    return participants, total
 
 
 def check_masked(

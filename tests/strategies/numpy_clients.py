@@ -22,7 +22,7 @@ from bfl.engine.serial import SerialGrid
 from bfl.experiments.results.run_folder import RunFolder, run_key
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.federation.client_metrics import TRAIN_LIKELIHOOD
-from bfl.federation.outgoing import sent as sent_update
+from bfl.federation.outgoing import change_update_by
 from bfl.federation.parts import Arrays, Trained, TwoSidedPart
 from bfl.federation.wire import (
     ARRAYS,
@@ -69,7 +69,7 @@ def outgoing(
         drawn = randomness.generator(seed, "attack", *labels)
         return configuration.attack.corrupt(learned, received, drawn)
     normals = randomness.generator(seed, "outgoing", *labels)
-    return sent_update(configuration.outgoing, learned, received, normals)
+    return change_update_by(configuration.outgoing, learned, received, normals)
 
 
 def make_part_app(

@@ -11,7 +11,7 @@ from small_federation import federated_round, play
 from bfl.aggregation.pooling import CLIPPED_FRACTION
 from bfl.configuration import resolve
 from bfl.errors import RunError
-from bfl.federation.outgoing import sent
+from bfl.federation.outgoing import change_update_by
 from bfl.federation.parts import Counts
 from bfl.federation.privacy import difference
 from bfl.posteriors import Manifest, Parameter, Posterior
@@ -42,8 +42,7 @@ class Sending:
 
 def rounds(keys: dict[str, Any], update: Callable[[int], ClientUpdate], count: int) -> None:
     method = Method.of(resolve(keys, check_data=False))
-    begun = method.begin_server_states(posterior(0.0), CLIENTS)
-    state = ServerState.first(posterior(0.0), CLIENTS, begun)
+    state = method.first_state(posterior(0.0), CLIENTS)
     for _ in range(count):
         state, _ = federated_round(method, state, Sending(update), 0)
 
@@ -182,7 +181,7 @@ def test_without_a_client_the_pool_differs_by_no_more_than_its_update_can_be_lon
         moved = [
             v + drawer.normal(0, 1e-3, v.size).astype(v.dtype) for v in vars(previous).values()
         ]
-        return sent(configuration.outgoing, Posterior(*moved), previous, drawer)
+        return change_update_by(configuration.outgoing, Posterior(*moved), previous, drawer)
 
     method = replace(
         Method.of(configuration), pool_noise=Noted(configuration.outgoing, 0, anew=False)

@@ -177,7 +177,7 @@ def method(*parts: TwoSidedPart) -> Method:
 
 def test_a_state_that_begins_empty_is_folded_in_every_round() -> None:
     made = method(Counter(), Nothing())
-    state = ServerState.first(START, 4, made.begin_server_states(START, 4))
+    state = made.first_state(START, 4)
     assert not state.parts
     for number in range(1, 4):
         counts = Counts(asked=4, pooled=4, clients=4, server_round=number)
@@ -198,4 +198,4 @@ def test_a_state_has_a_name_that_can_be_told_from_its_arrays(given: str) -> None
 
 def test_a_state_without_a_name_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="part 'nameless' keeps sum on the server and has"):
-        method(Nameless()).begin_server_states(START, 4)
+        method(Nameless()).first_state(START, 4)

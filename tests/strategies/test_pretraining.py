@@ -17,16 +17,12 @@ from bfl.errors import ConfigurationError, NotFiniteError, RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoints
 from bfl.federation.wire import reply_content
+from bfl.learning.pretraining import split_off, stop_early
 from bfl.learning.priors import NormalPrior
 from bfl.posteriors import Manifest, Parameter, Posterior
 from clients.state import ClientState
 from strategies.application.data import divide
-from strategies.application.pretraining import (
-    configuration_of_pretraining,
-    pretrain,
-    split_off,
-    stop_early,
-)
+from strategies.application.pretraining import configuration_of_pretraining, pretrain
 from strategies.federation import discover
 
 

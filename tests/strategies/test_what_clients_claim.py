@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import RecordDict
-from small_federation import play, shifted
+from small_federation import play
 
 from bfl.aggregation.pooling import pooling_rules
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError, RunError
+from bfl.evaluation.metrics import NOT_FINITE
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.posteriors import Manifest, Parameter, Posterior
-from strategies.application.evaluation import NOT_FINITE
 from strategies.application.rounds import FederationRun
 
 MANIFEST = Manifest(
@@ -199,23 +199,6 @@ def test_what_is_not_known_has_a_cap() -> None:
 def test_numbers_that_do_not_fit_are_refused(given: Any, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         play(**given)
-
-
-# Weights -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("weighting", "clients", "warned"),
-    [("distance", 4, 1), ("distance", 2, 0), ("equal", 4, 0)],
-)
-def test_who_outweighs_all_others_is_told_of_once(
-    weighting: str, clients: int, warned: int
-) -> None:
-    """Client 0 sends what it got."""
-    *_, told = play(shifted, clients=clients, weighting=weighting, rounds=2)
-    assert [text[:48] for text in told] == [
-        "round 1: the weights of 4 clients are worth 1 (e"
-    ] * warned
 
 
 # A Strategy of one's own ---------------------------------------------------------------------

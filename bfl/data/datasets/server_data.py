@@ -1,6 +1,6 @@
 """The images that the server has of its own: clients do not train on them.
 
-Pre-training takes others: ``split_off`` of ``strategies.application.pretraining`` picks them from
+Pre-training takes others: ``split_off`` of ``bfl.learning.pretraining`` picks them from
 the run's training images, without those held back, and clients hold them as well, as in Fischer et
 al. (2024), section 3.6.
 """

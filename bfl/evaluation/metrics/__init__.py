@@ -5,9 +5,11 @@ correctly rounded (``math.fsum``).
 """
 
 from bfl.evaluation.metrics.base import (
+    NOT_FINITE,
     ExampleMetric,
     Metric,
     checked_labels,
+    count_not_finite,
     evaluate,
     exact_mean,
     higher_is_better,
@@ -17,9 +19,11 @@ from bfl.evaluation.metrics.base import (
 )
 
 __all__ = [
+    "NOT_FINITE",
     "ExampleMetric",
     "Metric",
     "checked_labels",
+    "count_not_finite",
     "evaluate",
     "exact_mean",
     "higher_is_better",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from bfl.errors import NotFiniteError
 from bfl.evaluation.prediction.predictions import FloatArray, IntArray, Predictions
 from bfl.evaluation.regression import CURVES, REGRESSION, Mixtures
 from bfl.registry import Component, Registry
@@ -34,6 +36,21 @@ def checked_labels(predictions: Predictions, labels: npt.ArrayLike) -> IntArray:
 def exact_mean(values: FloatArray) -> float:
     """Return the mean from the correctly rounded sum, so that no order of the values shows."""
     return math.fsum(values) / values.size
+
+
+NOT_FINITE = "logits-not-finite"
+"""Number of predictions whose logits are not finite; it stands in place of their metrics.
+
+A round is evaluated before it is saved, so such logits must not end the run."""
+
+
+@contextmanager
+def count_not_finite(numbers: dict[str, float], prefix: str = "") -> Iterator[None]:
+    """Have numbers say how many logits are not finite, in place of metrics under that prefix."""
+    try:
+        yield
+    except NotFiniteError as error:
+        numbers[f"{prefix}{NOT_FINITE}"] = float(error.bad)
 
 
 ROUNDING = 1e-6

@@ -84,6 +84,7 @@ class Evaluator:
         self.predictor = built.predictor
         keys = configuration.keys
         self.foreign = tuple(foreign_images(keys.ood_dataset, keys.data_dir, dataset, keys.reading))
+        self.server = NetworkServer(configuration, dataset, server_data, self.predictor)
 
     def predict(
         self,

@@ -88,7 +88,7 @@ class Outgoing(Component, ABC):
 outgoing_parts: Registry[Outgoing] = Registry("outgoing", "bfl.federation.outgoing")
 
 
-def sent(
+def change_update_by(
     chain: Sequence[Outgoing], learned: Posterior, received: Posterior, normals: Normals
 ) -> Posterior:
     """Return what a client that has received a posterior sends of what it has learned.
@@ -122,7 +122,7 @@ def sent(
     return received
 
 
-def noised_pool(
+def change_pool_by(
     chain: Sequence[Outgoing],
     pooled: Posterior,
     previous: Posterior,

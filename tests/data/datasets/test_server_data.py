@@ -11,9 +11,9 @@ from bfl.data.datasets import load_dataset
 from bfl.data.datasets.server_data import ServerData
 from bfl.data.datasets.subset import train_positions
 from bfl.errors import ConfigurationError
+from bfl.learning.pretraining import split_off
 from strategies.application.data import divide
 from strategies.application.preflight import check_before_start
-from strategies.application.pretraining import split_off
 from strategies.federation import Federation
 
 FEDERATION = Federation(nodes={0: 10, 1: 11, 2: 12}, own_examples={0: 0, 1: 0, 2: 0})

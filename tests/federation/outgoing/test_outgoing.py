@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from bfl.federation.outgoing import (
     Outgoing,
+    change_pool_by,
+    change_update_by,
     length_problem,
-    noised_pool,
     outgoing_parts,
-    sent,
 )
 from bfl.federation.parts import Counts
 from bfl.federation.privacy import Normals, SystemNormals, difference, moved
@@ -43,7 +43,9 @@ def out(
     normals: Normals | None = None,
     **values: Any,
 ) -> Posterior:
-    return sent(chain(word, **values), learned, received, normals or np.random.default_rng(0))
+    return change_update_by(
+        chain(word, **values), learned, received, normals or np.random.default_rng(0)
+    )
 
 
 @pytest.mark.parametrize("name", outgoing_parts.names())
@@ -134,7 +136,9 @@ def test_without_noise_and_below_the_bound_nothing_is_touched() -> None:
     ):
         assert out(word, learned, received, **values) is learned
         parts = chain(word, **values)
-        assert noised_pool(parts, learned, received, Counts(2, 2, 2, 1), SystemNormals()) is learned
+        assert (
+            change_pool_by(parts, learned, received, Counts(2, 2, 2, 1), SystemNormals()) is learned
+        )
     assert out("clip+noise", learned, received, noise_multiplier=0.1) is not learned
 
 
@@ -157,16 +161,18 @@ def test_the_server_adds_noise_to_a_sum_over_all_that_were_asked() -> None:
     previous, pooled = posterior(0, 40_000, 100, 1.0, "float64"), posterior(1, 40_000, 100, 1.0)
     parts = chain("clip+noise", clip_norm=0.5, noise_multiplier=2.0, noise_at="server")
     counts = Counts(asked=8, pooled=6, clients=8, server_round=1)
-    noised = noised_pool(parts, pooled, previous, counts, np.random.default_rng(0))
+    noised = change_pool_by(parts, pooled, previous, counts, np.random.default_rng(0))
     noise = difference(previous, noised) - 0.75 * difference(previous, pooled)
     assert noise.std() == pytest.approx(2.0 * 0.5 / 8, rel=0.02)
     # And clients send what is clipped, without noise.
-    clipped = sent(parts, pooled, posterior(0, 40_000, 100, 1.0), np.random.default_rng(0))
+    clipped = change_update_by(
+        parts, pooled, posterior(0, 40_000, 100, 1.0), np.random.default_rng(0)
+    )
     bound = np.linalg.norm(difference(posterior(0, 40_000, 100, 1.0), clipped))
     assert 0.49 < bound <= 0.5
     # By clients, the server adds none.
     own = chain("clip+noise")
-    assert noised_pool(own, pooled, previous, counts, np.random.default_rng(0)) is pooled
+    assert change_pool_by(own, pooled, previous, counts, np.random.default_rng(0)) is pooled
 
 
 @pytest.mark.parametrize("name", [c.name for c in outgoing_parts.classes() if not c.lengthens])
