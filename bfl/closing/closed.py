@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -101,9 +101,7 @@ class Closed:
         before, after, count = (float(self.known[name]) for name in (BEFORE, AFTER, HELD_BACK))
         return f"held-back NLL {before:.3f} → {after:.3f} ({count:.0f} examples)"
 
-    def describe(
-        self, shown: Mapping[tuple[str, str], Predictions]
-    ) -> tuple[dict[str, float], str]:
+    def describe(self, shown: dict[tuple[str, str], Predictions]) -> tuple[dict[str, float], str]:
         """Return how much of some data is unfamiliar, and in words also what the closing did.
 
         Args:

@@ -26,7 +26,7 @@ from strategies import make_strategy, privacy
 from strategies.application import evaluation
 from strategies.application.data import RunData
 from strategies.federation import Federation
-from strategies.method import Method, RunSupport
+from strategies.method import RunSupport
 from strategies.server_state import Round, ServerState
 
 SILENCE_BEYOND_TIMEOUT = 30.0
@@ -73,26 +73,24 @@ class FederationRun(RunSupport):
         self.key = files.run_key(self.results.path)
         self.pool_noise = privacy.pool_noise(self.configuration, anew=self.federation.noise_anew)
         self.server = self.evaluator.server
-        method, size = Method.of(self.configuration), self.federation.size
-        self.state = state = method.first_state(initial, size)
+        finished, posterior = 0, initial
         if checkpoint:
-            self.state = state = ServerState.from_arrays(
-                checkpoint.server_round, checkpoint.posterior, checkpoint.state
-            )
+            finished, posterior = checkpoint.server_round, checkpoint.posterior
+            self.state = ServerState.from_arrays(finished, posterior, checkpoint.state)
         self.privacy = privacy.privacy_account(
             self.configuration,
             self.federation.size,
             self.results.path,
-            state.server_round,
+            finished,
             anew=self.federation.noise_anew,
         )
         classes = self.data.dataset.num_classes
         strategy = make_strategy(self.configuration, classes, self.data.train, self)
-        over = not self.begin(state.server_round + 1)
+        over = not self.begin(finished + 1)
         try:
             strategy.start(
                 self.grid,
-                wire.posterior_to_arrays(state.posterior),
+                wire.posterior_to_arrays(posterior),
                 num_rounds=0 if over else keys.rounds,
                 timeout=keys.client_timeout + SILENCE_BEYOND_TIMEOUT,
                 evaluate_fn=self.evaluate,

@@ -21,15 +21,8 @@ from bfl.aggregation.weightings import Weighting
 from bfl.closing.base import Array, greatest
 from bfl.configuration.configuration import without_paths
 from bfl.federation.client_metrics import NUM_EXAMPLES
-from bfl.federation.secure_aggregation import messages
+from bfl.federation.secure_aggregation import masking, messages
 from bfl.federation.secure_aggregation.accuracy import check_accuracy
-from bfl.federation.secure_aggregation.masking import (
-    Ring,
-    agreed_exponents,
-    decoded,
-    decoded_statistics,
-    exponent_for,
-)
 from bfl.federation.secure_aggregation.server import SecureSum
 from bfl.federation.wire import TRAIN
 from bfl.posteriors import Manifest, Posterior
@@ -66,11 +59,11 @@ def pool_masked_round(
     wanted = WantedSum(
         weights=weights,
         total=math.fsum(method.weighting.gamma_of_count(size) for size in sizes.values()),
-        exponents=agreed_exponents(rule, previous, list(weights.values())),
+        exponents=masking.agreed_exponents(rule, previous, list(weights.values())),
         size=rule.statistics * previous.size + previous.point.size,
     )
     participants, total = add_up(clients, request, wanted)
-    sums = decoded_statistics(total, wanted.exponents, previous.size, previous.point.size)
+    sums = masking.decoded_statistics(total, wanted.exponents, previous.size, previous.point.size)
     try:
         pooled = pooling.pooled_statistics(
             rule,
@@ -92,11 +85,11 @@ def masked_sums(
 ) -> tuple[Sequence[int], Array]:
     """Return whose sums over data have come, and their total (S,), checked as one client's is."""
     most = max(clients.num_examples.values(), default=clients.options.max_examples)
-    exponent, count = exponent_for(greatest(most)), clients.size
+    exponent, count = masking.exponent_for(greatest(most)), clients.size
     weights = dict.fromkeys(request.partition_ids, 1.0 / count)
     wanted = WantedSum(weights, float(count), [exponent], request.expected.point.size)
     participants, added = add_up(clients, request, wanted)
-    total = decoded(added, exponent) * count
+    total = masking.decoded(added, exponent) * count
     counts = [clients.num_examples.get(client, 0) for client in participants]
     if wrong := all(counts) and check(total, sum(counts)):
         raise errors.RunError(f"{request.name}: {wrong}; {ONLY_THE_SUM}")
@@ -195,7 +188,7 @@ class WantedSum:
 
 def add_up(
     clients: FlowerClients, request: TrainingRequest, wanted: WantedSum
-) -> tuple[Sequence[int], Ring]:
+) -> tuple[Sequence[int], masking.Ring]:
     """Have clients train; return who has stayed, sorted, and the sum of their vectors.
 
     An attempt that fails is made again, with fresh masks; the last failure is a RunError.
@@ -223,7 +216,7 @@ def _add_up_once(
     wanted: WantedSum,
     left_out: Set[int],
     needed: int,
-) -> tuple[Sequence[int], Ring]:
+) -> tuple[Sequence[int], masking.Ring]:
     """Make one attempt, with keys and masks of its own, without clients that are ``left_out``.
 
     Raises:
