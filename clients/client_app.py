@@ -22,7 +22,7 @@ from bfl.federation.wire import CLOSE, CONFIG, RUN_CANNOT_GO_ON, TrainTask
 from clients import description
 from clients.closing import closing_sums
 from clients.examples import PreparedClient, prepare_client
-from clients.masked import STAGES
+from clients.masked import STAGES, train_masked_round
 from clients.node import (
     Node,
     cached_configuration,
@@ -69,7 +69,12 @@ def reports_errors(work: Work) -> Work:
 @reports_errors
 def train(message: Message, context: Context) -> Message:
     """Train the received posterior on this client's data for some epochs (Algorithm 1)."""
-    return _work_in_time(train_round, message, context)
+    return _work_in_time(_train, message, context)
+
+
+def _train(message: Message, context: Context, task: TrainTask, client: PreparedClient) -> Message:
+    masks = client.configuration.exchange.secure_sums
+    return (train_masked_round if masks else train_round)(message, context, task, client)
 
 
 @app.train(CLOSE.partition(".")[2])
@@ -99,8 +104,8 @@ def _work_in_time(work: ClientWork, message: Message, context: Context) -> Messa
     with deadline(client.node, keys.client_timeout):
         reply = work(message, context, task, client)
     if not client.node.simulated:
-        done = f"round {task.server_round}/{keys.rounds}" if work is train_round else "closing sums"
-        last = ", the last" if work is train_round and task.server_round == keys.rounds else ""
+        done = f"round {task.server_round}/{keys.rounds}" if work is _train else "closing sums"
+        last = ", the last" if work is _train and task.server_round == keys.rounds else ""
         seconds = time.monotonic() - began
         name = keys.name or message.metadata.run_id
         tell_operator(f"run {name}, {done}{last}: {client.examples.size} examples, {seconds:.1f} s")

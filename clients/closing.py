@@ -39,7 +39,7 @@ def closing_sums(
     """
     node, configuration, count = client.node, client.configuration, int(client.examples.size)
     secure_sums = configuration.exchange.secure_sums
-    masked = read_task(message, node, configuration, count, Equal()) if secure_sums else None
+    masked = read_task(message, node, Equal(), count) if secure_sums else None
     start_tensorflow()
     arrays: Any = message.content[wire.ARRAYS]
     posterior = wire.posterior_from_arrays(arrays, 1.0)

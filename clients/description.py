@@ -166,7 +166,7 @@ def add_up_table(message: Message, context: Context) -> Message:
         problem = "numbers of its own table are too far from those of the server's"
         raise errors.public(errors.DataError(problem))
     if configuration.exchange.secure_sums:
-        masked = read_task(message, node, configuration, len(rows), Equal())
+        masked = read_task(message, node, Equal(), len(rows))
         content = masked_sums(message, context, masked, sums, len(rows))
     else:
         nothing = np.zeros(0, np.float32)

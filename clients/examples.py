@@ -15,9 +15,9 @@ from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset, Reading, cached_dataset
 from bfl.data.datasets.reading import AS_STORED, SUMMED
 from bfl.errors import ConfigurationError, DataError, public
-from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.outgoing import is_private
 from bfl.federation.wire import Positions, TrainTask
+from bfl.learning.personalizations import PersonalModel
 from clients.node import Node
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ class PreparedClient:
             its own, drawn once in a run.
         labels: The labels of the training data, counted from its first class.
         targets: The answers of other tasks in their place.
+        known_examples: How many examples it trains on, as far as the server may know it.
+        personal_model: The network of its personal model, where it has one.
         trainer: Trains its network, once that has been built.
         features: Those that a closing adds up, of examples held back or not, with the digest of the
             posterior whose they are.
@@ -47,6 +49,8 @@ class PreparedClient:
     labels: npt.NDArray[Any]
     targets: npt.NDArray[np.float32] | None
     classes: int
+    known_examples: int
+    personal_model: str = ""
     trainer: LocalTrainer | None = None
     features: dict[bool, tuple[str, list[npt.NDArray[np.float32]]]] = field(default_factory=dict)
 
@@ -67,7 +71,15 @@ def prepare_client(node: Node, task: TrainTask, configuration: Configuration) ->
     targets = None
     if data.train_targets is not None:
         targets = np.asarray(data.trained_on, np.float32)
-    return PreparedClient(node, configuration, data, examples, held_back, labels, targets, classes)
+    client = PreparedClient(
+        node, configuration, data, examples, held_back, labels, targets, classes, int(examples.size)
+    )
+    if configuration.hides_measurements:
+        client.known_examples = examples_under_privacy(task, node, configuration)
+    if isinstance(configuration.personalization, PersonalModel):
+        words = configuration.personalization.assignment.words(node.num_partitions)
+        client.personal_model = words[task.partition_id]
+    return client
 
 
 def _positions(
@@ -142,9 +154,7 @@ def check_labels(labels: npt.NDArray[Any], classes: int, where: str) -> None:
         )
 
 
-def metrics_under_privacy(
-    task: TrainTask, node: Node, configuration: Configuration
-) -> dict[str, float | int]:
+def examples_under_privacy(task: TrainTask, node: Node, configuration: Configuration) -> int:
     """Return all that a client says of itself where its update is private: what is known."""
     if task.examples is None:
         # Privacy of single examples does not hide how many there are.
@@ -152,7 +162,7 @@ def metrics_under_privacy(
         own = declared_examples(node, own_reading(configuration.keys.reading), private=hidden)
     else:
         own = int(task.examples.size)
-    return {NUM_EXAMPLES: own - held_back_count(own, configuration.held_back_share)}
+    return own - held_back_count(own, configuration.held_back_share)
 
 
 def declared_examples(node: Node, reading: Reading, *, private: bool) -> int:

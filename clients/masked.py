@@ -20,8 +20,11 @@ from bfl.errors import ConfigurationError, ProtocolError
 from bfl.federation.secure_aggregation import client as protocol
 from bfl.federation.secure_aggregation import masking, messages
 from bfl.federation.secure_aggregation.keys import Unsigned
+from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
+from clients.examples import PreparedClient
 from clients.node import Node, cached_configuration
+from clients.round import read_posterior, train_update
 
 
 def advertise_keys(message: Message, context: Context) -> Message:
@@ -58,21 +61,28 @@ def share_keys(message: Message, context: Context) -> Message:
     return _answer(message, context, *answer)
 
 
+def train_masked_round(
+    message: Message, context: Context, task: TrainTask, client: PreparedClient
+) -> Message:
+    """Return a client's reply in a round whose updates are masked: statistics of its update."""
+    configuration, count = client.configuration, client.known_examples
+    # Read first: a client that refuses a masked task must not have trained, or kept a state.
+    masked_task = read_task(message, client.node, configuration.weighting, count)
+    update, *_ = train_update(message, context, task, client)
+    received = read_posterior(message, configuration)
+    content = masked_reply(message, context, masked_task, configuration, update, received, count)
+    return Message(content, reply_to=message)
+
+
 def read_task(
-    message: Message,
-    node: Node,
-    configuration: Configuration,
-    num_examples: int,
-    weighting: Weighting | None = None,
+    message: Message, node: Node, weighting: Weighting, num_examples: int
 ) -> messages.MaskedTask:
     """Return the masked part of a task, before the client trains for what it would not send.
 
-    Args:
-        num_examples: The number of its examples, as the server knows it.
-        weighting: The scheme of its weight; None: the configuration's.
+    ``num_examples`` is the number of its examples as the server knows it.
     """
     task = messages.MaskedTask.from_content(message.content)
-    task.check_weight(weighting or configuration.weighting, num_examples, node.greatest_weight)
+    task.check_weight(weighting, num_examples, node.greatest_weight)
     return task
 
 

@@ -64,14 +64,9 @@ def pool_masked_round(
     )
     participants, total = add_up(clients, request, wanted)
     sums = masking.decoded_statistics(total, wanted.exponents, previous.size, previous.point.size)
+    shares, unrounded = [weights[client] for client in participants], state.unrounded_if_unmoved
     try:
-        pooled = pooling.pooled_statistics(
-            rule,
-            sums,
-            [weights[client] for client in participants],
-            previous,
-            state.unrounded_if_unmoved,
-        )
+        pooled = pooling.pooled_statistics(rule, sums, shares, previous, unrounded)
         if problem := implausible_pool(pooled.posterior, previous):
             raise errors.PosteriorError(problem)
     except errors.PosteriorError as error:
@@ -128,14 +123,10 @@ def check_masked(
         )
     sizes = {client: known[client] for client in ever}
     _check_clients_know_weights(method.weighting, configuration, sizes, why)
-    found_fine: set[tuple[float, ...]] = set()
-    for _, participants in sorted(selected.items()):
+    for participants in dict.fromkeys(tuple(each) for _, each in sorted(selected.items())):
         weights = foreseen_weights(method.weighting, {each: known[each] for each in participants})
-        shares = tuple(sorted(weights.values()))
-        if shares not in found_fine:
-            needed = clients.needed(len(participants))
-            check_accuracy(method.pooling, posterior, shares, needed)
-        found_fine.add(shares)
+        needed = clients.needed(len(participants))
+        check_accuracy(method.pooling, posterior, list(weights.values()), needed)
         if method.pooling.uses_previous:  # the grid of the rounds that follow is not known yet
             return
 

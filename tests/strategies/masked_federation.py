@@ -115,7 +115,7 @@ class MaskedNodes:
         received = posterior_from_arrays(arrays)
         count = self.sizes[task.partition_id]
         if configuration.exchange.secure_sums:
-            told = read_task(message, Node.of(context), configuration, count)
+            told = read_task(message, Node.of(context), configuration.weighting, count)
             update = self._training(task, received)
             content = masked_reply(message, context, told, configuration, update, received, count)
         else:

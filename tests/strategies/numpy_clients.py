@@ -105,7 +105,8 @@ def make_part_app(
         if fault == "lost":
             raise RuntimeError("the connection is lost")
         if configuration.exchange.secure_sums:
-            told = read_task(message, Node.of(context), configuration, trained.examples)
+            weighting = configuration.weighting
+            told = read_task(message, Node.of(context), weighting, trained.examples)
             return masked_reply(
                 message, context, told, configuration, trained.sent, received, trained.examples
             )
