@@ -19,10 +19,9 @@ from bfl.engine.processes import in_simulation
 from bfl.errors import LostStateError
 from bfl.federation.node_description import ADD_UP_TABLE, TABLE_QUERY
 from bfl.federation.wire import CLOSE, CONFIG, RUN_CANNOT_GO_ON, TrainTask
-from clients import description
+from clients import description, masked
 from clients.closing import closing_sums
 from clients.examples import PreparedClient, prepare_client
-from clients.masked import STAGES, train_masked_round
 from clients.node import (
     Node,
     cached_configuration,
@@ -74,7 +73,7 @@ def train(message: Message, context: Context) -> Message:
 
 def _train(message: Message, context: Context, task: TrainTask, client: PreparedClient) -> Message:
     masks = client.configuration.exchange.secure_sums
-    return (train_masked_round if masks else train_round)(message, context, task, client)
+    return (masked.train_masked_round if masks else train_round)(message, context, task, client)
 
 
 @app.train(CLOSE.partition(".")[2])
@@ -85,7 +84,7 @@ def close(message: Message, context: Context) -> Message:
 
 
 # Besides its task in a round whose updates are masked.
-for _stage, _answer in STAGES.items():
+for _stage, _answer in masked.STAGES.items():
     app.train(_stage)(reports_errors(_answer))
 
 # Before the first round.
