@@ -127,7 +127,10 @@ def predict_images(given: argparse.Namespace) -> None:
         )
     if predictions.familiarity is not None:
         unlike = sum(closed.UNLIKE in each for each in predictions.warnings)
-        print(f"{unlike} of {counted(len(columns), unit)} {closed.UNLIKE}{_passes(result.metrics)}")
+        print(
+            f"{unlike} of {counted(len(columns), unit)} {closed.UNLIKE}; "
+            f"{result.explain_unlike(len(columns))}{_passes(result.metrics)}"
+        )
     samples = counted(predictions.samples, "sample")
     print(f"{counted(len(columns), 'prediction')} of {samples}: ", end="")
     if table:

@@ -84,8 +84,9 @@ def test_a_prediction_says_how_much_foreign_data_its_threshold_lets_pass(
     np.save(tmp_path / "few.npy", load_dataset("digits").test_images[:5])
     words = ["--data", str(tmp_path / "few.npy"), "--output", str(tmp_path / "out.csv")]
     assert main(["predict", str(closed.folder), *words]) == 0
-    share = 1 - closed.metrics["ood-noised-unfamiliar-share"]
-    assert f"{share:.0%} of noised" in capsys.readouterr().out
+    share = f"{1 - closed.metrics['ood-noised-unfamiliar-share']:.0%} of noised"
+    said = capsys.readouterr().out
+    assert all(part in said for part in (share, closed.explain_unlike(5)))
 
 
 def test_arrays_are_evaluated_as_the_file_of_them(closed: bfl.Result) -> None:

@@ -11,15 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.closing.closed import UNFAMILIAR_SHARE
-from bfl.closing.feature_density import DENSITY, UNFAMILIAR
+from bfl.closing.feature_density import DENSITY, FAMILIARITY, UNFAMILIAR, unlike_by_chance
 from bfl.evaluation.metrics.scores import paired_interval, wilson_interval
 from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.experiments.results import run_folder
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.results.summary import OF_FOREIGN, auroc
+from bfl.experiments.results.summary import OF_FOREIGN, auroc, owners_of
 from bfl.experiments.results.table import three_digits
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 from bfl.posteriors.spread import ScaleSpread
+from bfl.texts import few
 
 VALIDATION = "validation-"  # prefix of the names of metrics on the server's own images
 
@@ -150,21 +151,35 @@ def weaknesses(folder: RunFolder) -> Iterator[str]:
                 "the test examples do not show that the model is better than always to say the "
                 "most frequent class"
             )
+        owners, sites = owners_of(folder), []
+        for client, name in enumerate(folder.client_names() if owners is not None else ()):
+            own = np.asarray(owners == client)
+            hits, most = int(right[own].sum()), int(np.bincount(labels[own], minlength=1).max())
+            if own.any() and hits <= most:
+                sites.append(f"{name} ({most} against {hits} of {own.sum()})")
+        if sites:
+            always = "always to say the most frequent class is right at least as often as the model"
+            yield f"{always} at {few(sites)}"
         if confidence.mean() > wilson_interval(right.mean(), tested)[1]:
             points = 100.0 * (confidence.mean() - right.mean())
             yield f"it is overconfident, by {points:.2g} percentage points"
         sure = confidence >= SURE
-        if sure.any() and confidence[sure].mean() > _high(right[sure]):
+        if (
+            sure.any()
+            and confidence[sure].mean() > wilson_interval(right[sure].mean(), sure.sum())[1]
+        ):
             wrong = int((~right[sure]).sum())
             yield f"of {sure.sum()} predictions that are {SURE:.0%} sure or more, {wrong} are wrong"
         if numbers.get(LIKELIHOOD, 0.0) > math.log(predictions.classes):
             yield "its NLL is worse than that of equal probabilities for all classes"
         threshold = float(config.get(UNFAMILIAR, 0.01))
-        if predictions.familiarity is not None:
-            strange = predictions.familiarity < threshold
-            if _high(~strange) < 1.0 - threshold:
-                share = f"{strange.sum()} of {tested:,}"
-                yield f"{share} test examples are unlike the training data"
+        if predictions.familiarity is not None and folder.holds(run_folder.CLOSING):
+            strange = int((predictions.familiarity < threshold).sum())
+            with folder.reading_arrays(run_folder.CLOSING) as closing:
+                most, words = unlike_by_chance(closing[FAMILIARITY], threshold, tested)
+            if strange > most:
+                share = f"{strange} of {tested:,} test examples"
+                yield f"{share} are unlike the training data ({words})"
     rounds = [each for each in folder.rounds() if each.get(LIKELIHOOD) is not None]
     if rounds:
         best, last = min(rounds, key=lambda each: float(each[LIKELIHOOD])), rounds[-1]
@@ -190,7 +205,3 @@ def weaknesses(folder: RunFolder) -> Iterator[str]:
         passed += [f"{name} ({1.0 - flagged:.1%})"] if flagged < 0.5 else []
     if passed:
         yield f"most foreign images pass as familiar: {', '.join(passed)}"
-
-
-def _high(chosen: npt.NDArray[np.bool_]) -> float:
-    return float(wilson_interval(chosen.mean(), chosen.size)[1])

@@ -17,14 +17,7 @@ from bfl.closing.base import ROUNDS_MADE
 from bfl.evaluation.metrics import higher_is_better, metrics, scores
 from bfl.evaluation.regression import ERROR, SQUARED
 from bfl.evaluation.uncertainty import uncertainties
-from bfl.experiments.results import (
-    clients,
-    environment,
-    figures,
-    monitoring,
-    run_folder,
-    summary,
-)
+from bfl.experiments.results import clients, environment, figures, monitoring, run_folder, summary
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.table import ABSENT, tabulated, three_digits
 from bfl.federation import client_metrics as of_client
@@ -133,14 +126,17 @@ def explained(word: str) -> str:
 def run_report(folder: RunFolder) -> str:
     """Return the report of a run as one HTML page; DataError for a run that is not finished."""
     found = _Run(folder)
-    cards = _cards(found)
+    cards, words = _cards(found), dict[str, list[str]]()
+    for word in sorted({*found.numbers, *(card["name"] for card in cards)}):
+        if meaning := explained(word):
+            words.setdefault(meaning, []).append(word)
     return page(
         title=folder.path.name,
         about=[*_about(found), _of_the_data(found)],
         summary=[_how_good(found), _how_sure(found), _what_to_beware(found)],
         tiles=cards,
         tested=found.tested,
-        words=sorted({*found.numbers, *(card["name"] for card in cards)}),
+        words={meaning: few(same, 3) for meaning, same in words.items()},
         sections=[*_sections(found), *_origin(found)],
     )
 
@@ -243,8 +239,8 @@ def _how_good(run: _Run) -> str:
         worst = min((c for c in classes if c[1]), key=lambda c: c[2] / c[1])
         return (
             f"The model is right for {_percent(numbers[ACCURACY])} of {run.tested:,} test examples "
-            f"({interval}); always to say {usual} would be right for "
-            f"{_percent(count / run.tested)}. Of its worst class, {worst[0]}, it is right for "
+            f"({interval}); always to say “{usual}” would be right for "
+            f"{_percent(count / run.tested)}. Of its worst class, “{worst[0]}”, it is right for "
             f"{worst[2]} of {worst[1]}."
         )
     if ERROR in numbers:
@@ -286,9 +282,16 @@ def _held_back(run: _Run) -> str:
     if heads.BEFORE not in run.numbers:
         return ""
     before, after = (three_digits(run.numbers[name]) for name in (heads.BEFORE, heads.AFTER))
+    worse = []
+    for name in (ACCURACY, ERROR, NLL, ECE):
+        now = run.numbers.get(name, 0.0)
+        was = run.numbers.get(f"{summary.BEFORE_CLOSING}{name}", now)
+        if now < was if name == ACCURACY else now > was:
+            worse.append(f"{NAMES.get(name, name)} from {three_digits(was)} to {three_digits(now)}")
     return (
         f". The closing round takes the log loss (NLL) of training examples that clients have held "
         f"back from {before} to {after}"
+        + (f", and on the test examples worsens {few(worse)}" if worse else "")
     )
 
 

@@ -61,7 +61,7 @@ def test_the_report_is_one_page_with_every_figure(tmp_path):
     assert not re.findall(r"""(?:src|href)=["'](?!#|data:)""", page), "it loads nothing"
     assert CONFIG["partition"] in page
     [meaning] = set(re.findall(r'<abbr title="([^"]+)">expected-calibration-error</abbr>', page))
-    assert f"<td>expected-calibration-error</td><td>{meaning}</td>" in page
+    assert page.count(f"<td>ECE, expected-calibration-error</td><td>{meaning}</td>") == 1
     predictions, labels = run.predictions()
     right, likelihood = (m().values(predictions, labels) for m in (Accuracy, NegativeLogLikelihood))
     ends = binomtest(int(right.sum()), len(labels)).proportion_ci(method="wilson")
@@ -199,12 +199,15 @@ def test_two_classes_have_sensitivity_specificity_and_an_auroc(tmp_path):
     labels, risk = random.integers(0, 2, 60), random.integers(1, 20, 60) / 20
     predictions = PredictionStatistics.of([np.stack([1 - risk, risk], axis=1)]).result()
     folder.write_predictions(predictions, labels)
-    folder.write_metrics({"accuracy": float(np.mean(predictions.predicted == labels))})
+    accuracy = float(np.mean(predictions.predicted == labels))
+    before = {"held-back-nll-before": 2.0, "before-closing-accuracy": 0.875}
+    folder.write_metrics({"accuracy": accuracy, "held-back-nll": 1.0, **before})
     write_owners(folder, [np.arange(20), None, np.arange(20, 60)], 60)
     own = {"accuracy": 0.5, "examples": 20, "difference": 0.1, "difference-interval": [0.05, 0.15]}
     local = {"A": {"accuracy": 0.5, "own": own}}
     folder.write_json("run.json:baselines", {"federation": {"accuracy": 0.5}, "local": local})
     folder.write_json("run.json:clients", {str(client): {"test-examples": 2} for client in (0, 2)})
+    folder.write_json("run.json:partition", {"names": ["A", "B", "C"]})
     page = run_report(folder)
     plain = re.sub("</?abbr[^>]*>", "", page)
     right, first = predictions.predicted == labels, labels[:20]
@@ -213,6 +216,9 @@ def test_two_classes_have_sensitivity_specificity_and_an_auroc(tmp_path):
     row = plain[plain.index("<caption>By client") :].split("<tr>")[2]
     assert re.findall(r"<td[^>]*>([^<]*)", row)[2:5] == [three_digits(usual), *hits]
     assert "federating was worth it for A (20 examples)" in page
+    assert f"worsens accuracy from 0.875 to {three_digits(accuracy)}." in page
+    shown = f"A ({np.bincount(first).max()} against {right[:20].sum()} of 20), C ("
+    assert f"as often as the model at {shown}" in page
     assert "<td>A alone, its own 20 test examples</td>" in page
     cards = dict(re.findall(r'"faint">([^<]+)</span><b>([^<]+)', plain))
     hits = predictions.predicted[labels == 1].mean()
@@ -268,6 +274,7 @@ def test_what_is_weak_stands_on_top_and_what_columns_hold_nowhere(tmp_path):
         right = PredictionStatistics.of([np.eye(2)[answers]] * 2).result()
         folder.write_predictions(right, truth)
         assert any("always to say" in text for text in weaknesses(folder)) == weak
+    folder.write_arrays("closing.npz", {"familiarity-counts": np.full(4, 100.0)})
     for strange in (2, 20):
         familiar = np.repeat([0.001, 0.5], [strange, 100 - strange])
         folder.write_predictions(replace(right, familiarity=familiar), one_class)

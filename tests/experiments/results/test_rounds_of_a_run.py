@@ -15,11 +15,7 @@ from bfl.experiments.results.clients import (
     evaluated_clients,
     means_over_clients,
 )
-from bfl.experiments.results.monitoring import (
-    collapse,
-    error_auroc,
-    warn_of_collapse,
-)
+from bfl.experiments.results.monitoring import collapse, error_auroc, warn_of_collapse
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.table import ProgressReport
 from bfl.federation.client_metrics import MEME, PERSONAL

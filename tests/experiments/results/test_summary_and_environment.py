@@ -19,10 +19,7 @@ from bfl.experiments.results import (
     summarize,
     write_evaluation,
 )
-from bfl.experiments.results.environment import (
-    describe_commit,
-    package_version,
-)
+from bfl.experiments.results.environment import describe_commit, package_version
 from bfl.posteriors import Posterior
 
 BY = ("aleatoric", "epistemic", "predictive-entropy")
