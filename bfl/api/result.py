@@ -14,7 +14,6 @@ import numpy.typing as npt
 from bfl.api.predictions import Predictions, checked_images
 from bfl.closing import Closed
 from bfl.closing.closed import UNLIKE
-from bfl.closing.feature_density import FAMILIARITY, unlike_by_chance
 from bfl.data.images import Images
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.evaluation.prediction.predictions import FloatArray
@@ -156,10 +155,7 @@ class Result:
 
     def explain_unlike(self, examples: int) -> str:
         """Return how many of so many inputs are ``UNLIKE`` by chance, in words; empty: unknown."""
-        if not self._closed or FAMILIARITY not in self._closed.known:
-            return ""
-        counts = self._closed.known[FAMILIARITY]
-        return unlike_by_chance(counts, self._closed.threshold, examples)[1]
+        return self._closed.explain_unlike(examples) if self._closed else ""
 
     def _predicted(self, task: str, images: npt.ArrayLike | DataFrame, samples: int | None) -> Any:
         if self.task != task:

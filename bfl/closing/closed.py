@@ -93,6 +93,12 @@ class Closed:
         """The familiarity below which an example is unlike the training data."""
         return float(self.known.get(UNFAMILIAR, 0.01))
 
+    def explain_unlike(self, examples: int) -> str:
+        """Return how many of so many are below the threshold by chance, in words; or nothing."""
+        if (counts := self.known.get(FAMILIARITY)) is None:
+            return ""
+        return feature_density.unlike_by_chance(counts, self.threshold, examples)[1]
+
     @property
     def summary(self) -> str:
         """The change of the likelihood of held-back examples, in words; empty: unknown."""
