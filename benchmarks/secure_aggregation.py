@@ -32,7 +32,7 @@ from bfl.aggregation.pooling import (
     Statistics,
     client_statistics,
     pool,
-    pooled_statistics,
+    pool_statistics,
     pooling_rules,
 )
 from bfl.federation.secure_aggregation import client as half
@@ -104,7 +104,7 @@ def measured(size: int, count: int) -> dict[str, Any]:
     with clock("server"):
         sums = decoded_statistics(total.total(), exponents, size, 0)
         del total
-        masked = pooled_statistics(RULE, sums, weights, previous).posterior
+        masked = pool_statistics(RULE, sums, weights, previous).posterior
         del sums
     direct = pool(RULE, _members(size, count), [1] * count, previous=previous).posterior
     return {
@@ -197,7 +197,7 @@ def quantized_pool(size: int, count: int, previous: Posterior, clock: Clock) -> 
         total = parameters_mod(total, MODULUS)
         mean = np.stack(dequantize(total, CLIPPING, LEVELS)) - (count - 1) * CLIPPING
         mean /= count
-        return pooled_statistics(RULE, Statistics(mean, np.zeros(0)), [1.0], previous).posterior
+        return pool_statistics(RULE, Statistics(mean, np.zeros(0)), [1.0], previous).posterior
 
 
 def _mask(one: int, other: int, shape: list[tuple[int, ...]]) -> list[Any]:

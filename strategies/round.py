@@ -95,7 +95,7 @@ class TrainingRequest:
         plausible they are beside others' ``bfl.aggregation.plausibility``'s.
         """
         method, state = self.method, self.state
-        if problem := method.weighting.unreported(update.metrics):
+        if problem := method.weighting.report_problem(update.metrics):
             return problem
         if method.pool_noise:
             return method.pool_noise.problem(update.posterior, state.posterior)
@@ -159,7 +159,7 @@ def pool_round(
         del update, posterior  # nobody holds them while the next one is waited for
     if sums is None:
         raise errors.PosteriorError("nothing to pool: no client with a positive weight has replied")
-    pooled = sums.pooled()
+    pooled = sums.pool()
     weights = [entry["weight"] for entry in entries]
     metrics = {**mean_metrics(reports), **describe_weights(weights)}
     for entry, share in zip(entries, pooling.normalise(weights), strict=True):
@@ -317,7 +317,7 @@ def refine_round(
         previous=request.state.posterior,
         pooled=pooled.posterior,
         sampler=method.sampler,
-        clients=pooled.models.computing_with(used) if pooled.models else None,
+        clients=pooled.models.transform_variances(used) if pooled.models else None,
         server=server,
     )
     try:

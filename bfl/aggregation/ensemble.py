@@ -61,8 +61,8 @@ class EnsembleMembers(Component):
     @field_validator("ensemble_clients")
     @classmethod
     def _some_member(cls, clients: bool, info: ValidationInfo) -> bool:
-        others = info.data.get("ensemble_samples") or info.data.get("ensemble_average")
-        if not clients and not others:
+        other_members = info.data.get("ensemble_samples") or info.data.get("ensemble_average")
+        if not clients and not other_members:
             raise ValueError(
                 "true, as ensemble-samples is 0 and ensemble-average is False: the ensemble would "
                 "have no member"

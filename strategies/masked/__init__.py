@@ -66,7 +66,7 @@ def pool_masked_round(
     sums = masking.decoded_statistics(total, wanted.exponents, previous.size, previous.point.size)
     shares, unrounded = [weights[client] for client in participants], state.unrounded_if_unmoved
     try:
-        pooled = pooling.pooled_statistics(rule, sums, shares, previous, unrounded)
+        pooled = pooling.pool_statistics(rule, sums, shares, previous, unrounded)
         if problem := implausible_pool(pooled.posterior, previous):
             raise errors.PosteriorError(problem)
     except errors.PosteriorError as error:

@@ -12,7 +12,7 @@ from bfl.aggregation.pooling.base import (
     client_statistics,
     normalise,
     pool,
-    pooled_statistics,
+    pool_statistics,
     pooling_rules,
 )
 
@@ -28,6 +28,6 @@ __all__ = [
     "client_statistics",
     "normalise",
     "pool",
-    "pooled_statistics",
+    "pool_statistics",
     "pooling_rules",
 ]

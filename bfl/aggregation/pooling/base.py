@@ -240,7 +240,7 @@ def pool(
             sums.add(posterior, weight, generator)
         del posterior  # before the next one comes
     assert sums  # some weight is positive
-    return sums.pooled()
+    return sums.pool()
 
 
 def normalise(weights: Iterable[float]) -> list[float]:
@@ -258,7 +258,7 @@ def normalise(weights: Iterable[float]) -> list[float]:
 
 
 class Sums:
-    """Sums of a rule's statistics over clients: ``add`` them, then take what is ``pooled``.
+    """Sums of a rule's statistics over clients: ``add`` them, then ``pool``.
 
     Args:
         like: A posterior that gives the sizes, the types of the result and, without ``previous``,
@@ -329,7 +329,7 @@ class Sums:
         """Add a client of positive weight to the totals, but not to the sums."""
         self.totals = self.totals.with_client(weight, self.rule.mass(weight), _epsilon(like))
 
-    def pooled(self) -> Pooled:
+    def pool(self) -> Pooled:
         """Return the pooled posterior; a PosteriorError if the rule gives what is none."""
         rule = self.rule
         step: dict[str, float] = {}
@@ -367,16 +367,16 @@ class Sums:
         return tuple(self.statistics[:, part].copy())
 
     def _block(self, part: slice) -> Block:
-        def known(vector: Vector) -> Array:
+        def cut(vector: Vector) -> Array:
             values = vector[part].astype(np.float64)
             # What one client's encoding wrote there, the next one's would take for known.
             values.flags.writeable = False
             return values
 
         def moments(posterior: Posterior | None) -> Moments | None:
-            return Moments(known(posterior.mean), known(posterior.variance)) if posterior else None
+            return Moments(cut(posterior.mean), cut(posterior.variance)) if posterior else None
 
-        return Block(known(self.reference), moments(self.previous), moments(self.unrounded))
+        return Block(cut(self.reference), moments(self.previous), moments(self.unrounded))
 
 
 class Statistics(NamedTuple):
@@ -396,7 +396,7 @@ def client_statistics(
     return Statistics(sums.statistics, sums.point)
 
 
-def pooled_statistics(
+def pool_statistics(
     rule: PoolingRule,
     statistics: Statistics,
     weights: Sequence[float],
@@ -410,7 +410,7 @@ def pooled_statistics(
         sums.count(previous, weight)
     if not sums.totals.count:
         raise PosteriorError("nothing to pool: no client has a positive weight")
-    return sums.pooled()
+    return sums.pool()
 
 
 def _check_decoded(rule: PoolingRule, decoded: Any, part: slice) -> None:

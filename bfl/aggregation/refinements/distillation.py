@@ -64,7 +64,7 @@ def cyclical_rates(
     return np.asarray((1 - place) * highest + place * lowest, np.float32)
 
 
-def collected_steps(steps: int, start: float, cycle: int) -> npt.NDArray[np.bool_]:
+def swa_steps(steps: int, start: float, cycle: int) -> npt.NDArray[np.bool_]:
     """Return after which steps (S,) models are collected: at ends of cycles after a start."""
     number = np.arange(1, steps + 1)
     first = round(start * steps) if start < 1 else start
@@ -165,7 +165,7 @@ class Distillation(EnsembleMembers, Refinement):
         collected = np.zeros(steps, bool)
         if averaged:
             rates = cyclical_rates(steps, highest, self.swa_lowest_rate, self.swa_cycle)
-            collected = collected_steps(steps, self.swa_start, self.swa_cycle)
+            collected = swa_steps(steps, self.swa_start, self.swa_cycle)
             if not collected.any():
                 raise ConfigurationError(
                     f"distillation-optimizer is 'swa' with swa-start = {self.swa_start:g} and "

@@ -213,17 +213,17 @@ class ClientModels:
         ends = np.cumsum(sizes)
         return [slice(int(e) - s, int(e)) for e, s in zip(ends, sizes, strict=True)]
 
-    def computing_with(self, used_variance: Callable[[Vector], Vector]) -> ClientModels:
+    def transform_variances(self, used_variance: Callable[[Vector], Vector]) -> ClientModels:
         """Return the models with the variances that a network computes with, given theirs."""
 
-        def used(posterior: Posterior) -> Posterior:
+        def transform(posterior: Posterior) -> Posterior:
             return replace(posterior, variance=used_variance(posterior.variance))
 
         return replace(
             self,
-            posteriors=tuple(map(used, self.posteriors)),
-            previous=used(self.previous),
-            average=used(self.average),
+            posteriors=tuple(map(transform, self.posteriors)),
+            previous=transform(self.previous),
+            average=transform(self.average),
         )
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:

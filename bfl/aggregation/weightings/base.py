@@ -88,19 +88,19 @@ class Weighting(Component, UsesServer, ABC):
             gamma = self.gamma_of_reports(reports, num_examples)
         else:
             gamma = self.gamma(posteriors, num_examples, previous)
-        return self._normalised(gamma, len(num_examples))
+        return self._normalise(gamma, len(num_examples))
 
     def weigh_counts(self, num_examples: Sequence[int]) -> Array:
         """Return what ``weigh`` does, before there are posteriors, for a scheme ``counts_only``."""
         assert self.counts_only
-        return self._normalised(self.gamma((), num_examples, None), len(num_examples))
+        return self._normalise(self.gamma((), num_examples, None), len(num_examples))
 
     def gamma_of_count(self, num_examples: int) -> float:
         """Return the γ of one client, which it can find itself, for a scheme ``counts_only``."""
         assert self.counts_only
         return float(self.gamma((), [num_examples], None)[0])
 
-    def _normalised(self, gamma: Array, count: int) -> Array:
+    def _normalise(self, gamma: Array, count: int) -> Array:
         # An assignment to float64 would drop imaginary parts.
         if np.shape(gamma) != (count,) or np.asarray(gamma).dtype.kind not in "fiu":
             raise ValueError(
@@ -113,7 +113,7 @@ class Weighting(Component, UsesServer, ABC):
             raise ValueError(f"{self.name} gives weights that cannot be normalised: {gamma}")
         return gamma / total
 
-    def unreported(self, report: Mapping[str, float]) -> str | None:
+    def report_problem(self, report: Mapping[str, float]) -> str | None:
         """Return what a client's report lacks of what the scheme ``reads``; None for nothing."""
         missing = [name for name in self.reads if not report.get(name, -1.0) >= 0.0]
         if not missing:

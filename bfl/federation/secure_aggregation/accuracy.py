@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from bfl.aggregation.pooling import PoolingRule, Statistics, client_statistics, pooled_statistics
+from bfl.aggregation.pooling import PoolingRule, Statistics, client_statistics, pool_statistics
 from bfl.errors import ConfigurationError, PosteriorError
 from bfl.federation.exchanges import FEWEST_CLIENTS
 from bfl.federation.secure_aggregation.masking import agreed_exponents, corners
@@ -100,6 +100,6 @@ def _pooled(
 ) -> Posterior | None:
     statistics = Statistics(sums.copy(), np.zeros(0))
     try:
-        return pooled_statistics(rule, statistics, weights, around).posterior
+        return pool_statistics(rule, statistics, weights, around).posterior
     except PosteriorError:
         return None

@@ -162,7 +162,7 @@ def test_the_scale_of_the_weights_does_not_matter(
         sums = Sums(rule, clients[0])
         for members in zip(clients, factor * weights, generators(count), strict=True):
             sums.add(*members)
-        assert_same(sums.pooled(), expected)
+        assert_same(sums.pool(), expected)
 
 
 @EVERY

@@ -9,9 +9,9 @@ from bfl.aggregation.refinements import refinements
 from bfl.aggregation.refinements.distillation import (
     Distillation,
     DistillationPlan,
-    collected_steps,
     cyclical_rates,
     sharpen,
+    swa_steps,
 )
 from bfl.configuration import resolve
 from bfl.data.datasets.server_data import ServerData
@@ -27,10 +27,10 @@ def own(images: int, labelled: bool = True) -> ServerData:
 def test_the_papers_distillation_has_53_models_and_its_codes_43() -> None:
     """10,000 images, batches of 128, 20 epochs; the notes count both."""
     steps = 1580
-    assert collected_steps(steps, 250, 25).sum() == 53
-    assert collected_steps(steps, 500, 25).sum() == 43
+    assert swa_steps(steps, 250, 25).sum() == 53
+    assert swa_steps(steps, 500, 25).sum() == 43
     plan = Distillation().plan(10_000, 10)
-    np.testing.assert_array_equal(plan.collected, collected_steps(steps, 250, 25))
+    np.testing.assert_array_equal(plan.collected, swa_steps(steps, 250, 25))
     assert np.flatnonzero(plan.collected)[0] == 274
     assert plan.rates.size == steps
 
@@ -55,9 +55,9 @@ def test_the_rate_falls_in_each_cycle_and_ends_at_the_lowest() -> None:
 
 
 def test_the_start_scales_with_the_steps() -> None:
-    assert np.flatnonzero(collected_steps(640, 0.1582, 25))[0] == 124
-    assert np.flatnonzero(collected_steps(640, 100, 25))[0] == 124
-    assert collected_steps(640, 640, 25).sum() == 0
+    assert np.flatnonzero(swa_steps(640, 0.1582, 25))[0] == 124
+    assert np.flatnonzero(swa_steps(640, 100, 25))[0] == 124
+    assert swa_steps(640, 640, 25).sum() == 0
 
 
 def test_segments_end_where_models_are_collected() -> None:

@@ -38,8 +38,8 @@ def test_averaged_steps_go_down_the_fair_objective(fairness: float) -> None:
 
 def test_clients_that_say_no_loss_are_refused() -> None:
     scheme = weightings.create("q-fair")
-    assert scheme.unreported({TRAIN_LIKELIHOOD: 0.0}) is None
+    assert scheme.report_problem({TRAIN_LIKELIHOOD: 0.0}) is None
     for report in ({}, {TRAIN_LIKELIHOOD: -0.1}, {TRAIN_LIKELIHOOD: float("nan")}):
-        assert TRAIN_LIKELIHOOD in (scheme.unreported(report) or "")
+        assert TRAIN_LIKELIHOOD in (scheme.report_problem(report) or "")
     with pytest.raises(ConfigurationError, match="q-fair"):
         resolve({"weighting": "q-fair", "outgoing": "clip+noise", "noise-multiplier": 1.0})

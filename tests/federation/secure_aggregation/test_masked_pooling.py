@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from bfl.aggregation.pooling import (
     client_statistics,
     pool,
-    pooled_statistics,
+    pool_statistics,
     pooling_rules,
 )
 from bfl.errors import ConfigurationError, PosteriorError
@@ -66,7 +66,7 @@ def masked_pool(rule, posteriors, weights, previous, asked=None):
         check_range(posterior, previous)
         total += encoded_statistics(client_statistics(rule, posterior, weight, previous), exponents)
     sums = decoded_statistics(total, exponents, previous.size, previous.point.size)
-    return pooled_statistics(rule, sums, weights, previous)
+    return pool_statistics(rule, sums, weights, previous)
 
 
 def federation(clients, size, seed, deviations):
