@@ -29,7 +29,7 @@ samplings: Registry[Sampling] = Registry("sampling", "bfl.federation.sampling")
 
 @samplings.register("single")
 class SingleSampling(Sampling):
-    """One client in all rounds: what it has without the others, for comparison."""
+    """One client in all rounds and the closing: what it has without the others."""
 
     single_client: int = Field(
         0, ge=0, description="partition id of the only client that takes part in any round"
