@@ -39,9 +39,9 @@ from bfl.federation.secure_aggregation import client as half
 from bfl.federation.secure_aggregation.keys import Unsigned
 from bfl.federation.secure_aggregation.masking import (
     Ring,
-    agreed_exponents,
-    decoded_statistics,
-    encoded_statistics,
+    choose_exponents,
+    decode_statistics,
+    encode_statistics,
     neighbours_of,
 )
 from bfl.federation.secure_aggregation.server import SecureSum
@@ -92,17 +92,17 @@ def measured(size: int, count: int) -> dict[str, Any]:
     """Return the errors and the CPU seconds of one cell."""
     previous, clock = posterior(0, size), Clock()
     weights = [1 / count] * count
-    exponents = agreed_exponents(RULE, previous, weights)
+    exponents = choose_exponents(RULE, previous, weights)
 
     def vector(client: int) -> Ring:
         update = posterior(client, size)
         with clock("clients"):
             statistics = client_statistics(RULE, update, weights[0], previous)
-            return encoded_statistics(statistics, exponents)
+            return encode_statistics(statistics, exponents)
 
     total = added_up(size, count, vector, clock)
     with clock("server"):
-        sums = decoded_statistics(total.total(), exponents, size, 0)
+        sums = decode_statistics(total.total(), exponents, size, 0)
         del total
         masked = pool_statistics(RULE, sums, weights, previous).posterior
         del sums
@@ -155,7 +155,7 @@ def added_up(size: int, count: int, vector: Callable[[int], Ring], clock: Clock)
     for client, delivery in total.deliveries().items():
         masked = vector(client)
         with clock("clients"):
-            states[client] = half.masked(states[client], delivery, masked, b"")
+            states[client] = half.mask_vector(states[client], delivery, masked, b"")
         with clock("server"):
             total.add_masked(client, masked)
         del masked

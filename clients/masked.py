@@ -98,7 +98,7 @@ def masked_reply(
     """Return the content of a client's reply to what ``read_task`` gives: masked statistics."""
     masking.check_range(posterior, received)
     # No name keeps the statistics, which are as large as the vector.
-    vector = masking.encoded_statistics(
+    vector = masking.encode_statistics(
         client_statistics(configuration.pooling, posterior, task.known_weight, received),
         task.exponents,
     )
@@ -113,7 +113,7 @@ def masked_sums(
     num_examples: int,
 ) -> RecordDict:
     """Return the content of a client's reply with sums (S,) over its data, masked."""
-    vector = masking.encoded(sums * task.known_weight, task.exponents[0])
+    vector = masking.encode(sums * task.known_weight, task.exponents[0])
     return _mask(message, context, task, vector, num_examples)
 
 
@@ -126,9 +126,9 @@ def _mask(
 ) -> RecordDict:
     """Return the content of a reply with a vector, to which its masks are added in place."""
     digest = messages.task_digest(message.content, task.exponents, task.known_total, without_paths)
-    state = protocol.masked(_secrets(context), task, vector, digest)
+    state = protocol.mask_vector(_secrets(context), task, vector, digest)
     context.state[messages.SECURE] = state.to_record()
-    return messages.masked_content(vector, num_examples)
+    return messages.write_masked_vector(vector, num_examples)
 
 
 def confirm(message: Message, context: Context) -> Message:

@@ -138,7 +138,7 @@ class PosteriorPooling(GivenParts, Strategy):
             self.clients = clients
         # A wrapper of Flower's may have changed the arrays since the last round, or left one out.
         name = f"arrays of round {server_round}"
-        posterior = wire.checked_posterior(arrays, self.run.manifest, name)
+        posterior = wire.read_posterior(arrays, self.run.manifest, name)
         state = replace(self.state, server_round=server_round - 1, posterior=posterior)
         self.request = request = round_request(self.method, state, self.seed)
         self.last_begun, clients.more = server_round, config

@@ -90,7 +90,7 @@ def begin(
         The clients, and where the federation stands.
     """
     method, run, options = strategy.method, strategy.run, strategy.client_options
-    initial = wire.checked_posterior(arrays, run.manifest, "initial_arrays")
+    initial = wire.read_posterior(arrays, run.manifest, "initial_arrays")
     configuration = options.configuration
     check_method(strategy, initial)
     method.declared_replies(initial)  # refuses what does not fit before anybody trains

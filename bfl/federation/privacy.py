@@ -58,7 +58,7 @@ def difference(received: Posterior, learned: Posterior) -> Array:
     return _coordinates(learned) - _coordinates(received)
 
 
-def moved(received: Posterior, change: Array) -> Posterior:
+def add_difference(received: Posterior, change: Array) -> Posterior:
     """Return the posterior that differs from another one by a vector, in the other one's types.
 
     Args:
@@ -204,7 +204,7 @@ class Ledger:
         return True
 
 
-def _accounting() -> Any:
+def _import_accounting() -> Any:
     import dp_accounting  # about two seconds, and the clients need none of it
 
     return dp_accounting
@@ -222,12 +222,12 @@ def gaussian_epsilon(multiplier: float, releases: int, delta: float) -> float:
     """
     if not releases:
         return 0.0
-    return float(_accounting().get_epsilon_gaussian(multiplier / math.sqrt(releases), delta))
+    return float(_import_accounting().get_epsilon_gaussian(multiplier / math.sqrt(releases), delta))
 
 
 def noise_multiplier_for(epsilon: float, releases: int, delta: float) -> float:
     """Return the least multiplier z with which so many releases are (ε, δ)-private."""
-    return float(_accounting().get_sigma_gaussian(epsilon, delta)) * math.sqrt(releases)
+    return float(_import_accounting().get_sigma_gaussian(epsilon, delta)) * math.sqrt(releases)
 
 
 @lru_cache(maxsize=256)
@@ -253,8 +253,8 @@ def sampled_gaussian_epsilon(multiplier: float, rate: float, steps: int, delta: 
     bound = float(_renyi_accountant().compose(event).get_epsilon(delta))
     if not bound:
         return 0.0
-    losses = _accounting().pld.PLDAccountant(
-        neighboring_relation=_accounting().NeighboringRelation.REPLACE_SPECIAL,
+    losses = _import_accounting().pld.PLDAccountant(
+        neighboring_relation=_import_accounting().NeighboringRelation.REPLACE_SPECIAL,
         value_discretization_interval=bound / GRID,
     )
     try:
@@ -276,12 +276,12 @@ def sampled_noise_multiplier_for(epsilon: float, rate: float, steps: int, delta:
     if rate == 1.0:
         return noise_multiplier_for(epsilon, steps, delta)
     return float(
-        _accounting().calibrate_dp_mechanism(
+        _import_accounting().calibrate_dp_mechanism(
             _renyi_accountant,
             lambda multiplier: _event(multiplier, rate, steps),
             epsilon,
             delta,
-            _accounting().ExplicitBracketInterval(*MULTIPLIERS),
+            _import_accounting().ExplicitBracketInterval(*MULTIPLIERS),
         )
     )
 
@@ -289,11 +289,11 @@ def sampled_noise_multiplier_for(epsilon: float, rate: float, steps: int, delta:
 def _renyi_accountant() -> Any:
     # An example's neighbour is one whose gradient is 0: their number is the same, and known. The
     # sums for orders that are not whole do not always converge.
-    neighbours = _accounting().NeighboringRelation.REPLACE_SPECIAL
-    return _accounting().rdp.RdpAccountant(ORDERS, neighboring_relation=neighbours)
+    neighbours = _import_accounting().NeighboringRelation.REPLACE_SPECIAL
+    return _import_accounting().rdp.RdpAccountant(ORDERS, neighboring_relation=neighbours)
 
 
 def _event(multiplier: float, rate: float, steps: int) -> Any:
-    accounting = _accounting()
+    accounting = _import_accounting()
     step = accounting.PoissonSampledDpEvent(rate, accounting.GaussianDpEvent(multiplier))
     return accounting.SelfComposedDpEvent(step, steps)

@@ -196,12 +196,12 @@ def posterior_from_arrays(arrays: ArrayRecord, variance: float | None = None) ->
         variance: What all variances are in a record that has none; None: it must have some.
     """
     if variance is None or "variance" in arrays:
-        return Posterior(**{name: _unpacked(arrays[name]) for name in VECTORS})
-    mean = _unpacked(arrays["mean"])
-    return Posterior(mean, np.full_like(mean, variance), _unpacked(arrays["point"]))
+        return Posterior(**{name: _unpack(arrays[name]) for name in VECTORS})
+    mean = _unpack(arrays["mean"])
+    return Posterior(mean, np.full_like(mean, variance), _unpack(arrays["point"]))
 
 
-def checked_posterior(arrays: ArrayRecord, manifest: Manifest | None, name: str) -> Posterior:
+def read_posterior(arrays: ArrayRecord, manifest: Manifest | None, name: str) -> Posterior:
     """Return the posterior in arrays of that name, or raise ConfigurationError."""
     if set(arrays) != set(VECTORS):
         raise ConfigurationError(
@@ -225,10 +225,10 @@ def vectors_to_arrays(vectors: Arrays) -> ArrayRecord:
 
 def vectors_from_arrays(arrays: ArrayRecord) -> dict[str, npt.NDArray[Any]]:
     """Return the vectors in a record by name, read-only."""
-    return {name: _unpacked(array) for name, array in arrays.items()}
+    return {name: _unpack(array) for name, array in arrays.items()}
 
 
-def _unpacked(array: Array) -> npt.NDArray[Any]:
+def _unpack(array: Array) -> npt.NDArray[Any]:
     read = array.numpy()
     if not isinstance(read, np.ndarray):  # NumPy also reads archives, of any number of arrays
         raise TypeError(f"the data are {type(read).__name__}; expected one array")

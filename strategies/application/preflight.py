@@ -64,7 +64,7 @@ def check_before_start(
             nodes = {number: number for number in range(clients)}
             data = divide(configuration, whole, Federation(nodes, dict.fromkeys(nodes, 0)))
             asked = configuration.sampling.sample(keys.seed, 1, clients)
-            configuration.exchange.check_asked(len(asked))
+            configuration.exchange.check_selected(len(asked))
             if keys.pretrain_examples:
                 split_off(data.dataset, keys.pretrain_examples, keys.pretrain_validation, data.used)
     if len(refused) == 1:

@@ -59,11 +59,11 @@ def pool_masked_round(
     wanted = WantedSum(
         weights=weights,
         total=math.fsum(method.weighting.gamma_of_count(size) for size in sizes.values()),
-        exponents=masking.agreed_exponents(rule, previous, list(weights.values())),
+        exponents=masking.choose_exponents(rule, previous, list(weights.values())),
         size=rule.statistics * previous.size + previous.point.size,
     )
     participants, total = add_up(clients, request, wanted)
-    sums = masking.decoded_statistics(total, wanted.exponents, previous.size, previous.point.size)
+    sums = masking.decode_statistics(total, wanted.exponents, previous.size, previous.point.size)
     shares, unrounded = [weights[client] for client in participants], state.unrounded_if_unmoved
     try:
         pooled = pooling.pool_statistics(rule, sums, shares, previous, unrounded)
@@ -84,7 +84,7 @@ def masked_sums(
     weights = dict.fromkeys(request.partition_ids, 1.0 / count)
     wanted = WantedSum(weights, float(count), [exponent], request.expected.point.size)
     participants, added = add_up(clients, request, wanted)
-    total = masking.decoded(added, exponent) * count
+    total = masking.decode(added, exponent) * count
     counts = [clients.num_examples.get(client, 0) for client in participants]
     if wrong := all(counts) and check(total, sum(counts)):
         raise errors.RunError(f"{request.name}: {wrong}; {ONLY_THE_SUM}")
@@ -113,7 +113,7 @@ def check_masked(
             "allowed: exchange='direct'"
         )
     for count in {len(each) for each in selected.values()}:
-        method.exchange.check_asked(count)
+        method.exchange.check_selected(count)
     ever = sorted(set().union(*selected.values()))
     if unknown := [str(client) for client in ever if client not in known]:
         raise errors.ConfigurationError(
@@ -251,7 +251,7 @@ def _add_up_once(
         request,
         request.message_type,
         masked_tasks,
-        lambda client, content: total.add_masked(client, messages.masked_vector(content)),
+        lambda client, content: total.add_masked(client, messages.read_masked_vector(content)),
     )
     if len(total.survivors) < needed:
         raise errors.TooFewClientsError(

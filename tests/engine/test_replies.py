@@ -28,7 +28,7 @@ from bfl.federation.secure_aggregation.messages import (
     SECURE,
     Fields,
     Shares,
-    masked_vector,
+    read_masked_vector,
 )
 from bfl.federation.wire import posterior_to_arrays
 from bfl.posteriors import Posterior
@@ -243,7 +243,7 @@ KINDS: dict[str, tuple[RecordDict | Error, Callable[[Message], Any], type[Except
     ),
     "masked vector": (
         RecordDict({"arrays": ArrayRecord({"masked": Array(np.arange(3))}), "metrics": METRICS}),
-        lambda reply: masked_vector(reply.content),
+        lambda reply: read_masked_vector(reply.content),
         ProtocolError,
     ),
     "shares": stage_of(Shares([1], [b"a"], [b"b"], [b"c"], [])),

@@ -23,12 +23,12 @@ class Exchange(Component):
     secure_sums: ClassVar[bool] = False
     clients_check: ClassVar[frozenset[str]] = frozenset()
 
-    def check_asked(self, asked: int) -> None:
-        """Raise if so few clients are asked in a round that a sum of their updates hides none."""
-        if self.secure_sums and asked < FEWEST_CLIENTS:
+    def check_selected(self, selected: int) -> None:
+        """Raise if a round has so few clients that a sum of their updates hides none."""
+        if self.secure_sums and selected < FEWEST_CLIENTS:
             raise ConfigurationError(
-                f"exchange '{self.name}': the server learns sums alone, and of {asked} clients a "
-                "round one that knows its own update knows the other's; allowed: at least "
+                f"exchange '{self.name}': the server learns sums alone, and of {selected} clients "
+                "a round one that knows its own update knows the other's; allowed: at least "
                 f"{FEWEST_CLIENTS} (fraction-train), or exchange='direct'"
             )
 

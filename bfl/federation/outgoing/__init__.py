@@ -16,9 +16,9 @@ from bfl.federation.privacy import (
     Array,
     Mechanism,
     Normals,
+    add_difference,
     difference,
     gaussian_epsilon,
-    moved,
     noise_multiplier_for,
 )
 from bfl.posteriors import Posterior
@@ -110,7 +110,7 @@ def change_update_by(
         after = part.change(after, normals)
     if after is before:
         return learned
-    rounded = moved(received, after)
+    rounded = add_difference(received, after)
     if any(part.draws for part in chain):
         return rounded
     for number in range(ROUNDINGS):
@@ -118,7 +118,7 @@ def change_update_by(
         if all(part.holds(there) for part in active):
             return rounded
         after = after * (1.0 - 2.0 ** (2 * number - 20))
-        rounded = moved(received, after)
+        rounded = add_difference(received, after)
     return received
 
 
@@ -136,7 +136,7 @@ def change_pool_by(
     before = after = difference(previous, pooled)
     for part in active:
         after = part.change_pool(after, counts, normals)
-    return pooled if after is before else moved(previous, after)
+    return pooled if after is before else add_difference(previous, after)
 
 
 def is_private(chain: Sequence[Outgoing]) -> bool:
@@ -313,15 +313,16 @@ class Noise(Outgoing):
 
     def change(self, difference: Array, normals: Normals) -> Array:
         """Return the difference with noise, if it is the clients that add it."""
-        return self._noised(difference, 1.0, normals) if self.draws else difference
+        return self._add_noise(difference, 1.0, normals) if self.draws else difference
 
     def change_pool(self, difference: Array, counts: Counts, normals: Normals) -> Array:
         """Return the noised sum of the pooled clients' differences over the number asked."""
         if not self.draws_on_pool:
             return difference
-        return self._noised(difference * (counts.pooled / counts.asked), 1 / counts.asked, normals)
+        share = 1 / counts.asked
+        return self._add_noise(difference * (counts.pooled / counts.asked), share, normals)
 
-    def _noised(self, difference: Array, share: float, normals: Normals) -> Array:
+    def _add_noise(self, difference: Array, share: float, normals: Normals) -> Array:
         scale = share * self.noise_multiplier * self.clip_norm
         return np.asarray(difference + scale * normals.standard_normal(difference.size))
 

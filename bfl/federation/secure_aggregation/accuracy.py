@@ -13,7 +13,7 @@ import numpy.typing as npt
 from bfl.aggregation.pooling import PoolingRule, Statistics, client_statistics, pool_statistics
 from bfl.errors import ConfigurationError, PosteriorError
 from bfl.federation.exchanges import FEWEST_CLIENTS
-from bfl.federation.secure_aggregation.masking import agreed_exponents, corners
+from bfl.federation.secure_aggregation.masking import choose_exponents, corners
 from bfl.posteriors import Posterior
 
 MEAN_ERROR = 0.01
@@ -63,8 +63,8 @@ def greatest_errors(
         left: Those of the clients that stay.
     """
     around, edges = corners(previous)
-    exponents = agreed_exponents(rule, previous, weights)
-    errors = np.array([rounding(exponent, len(left)) for exponent in exponents[:-1]])
+    exponents = choose_exponents(rule, previous, weights)
+    errors = np.array([rounding_error(exponent, len(left)) for exponent in exponents[:-1]])
     mean = variance = 0.0
     for corner in edges:
         # Of equal weights one stands for all: this is asked before every round.
@@ -74,11 +74,11 @@ def greatest_errors(
                 for weight, count in Counter(left).items()
             )
         )
-        exact = _pooled(rule, sums, left, around)
+        exact = _pool(rule, sums, left, around)
         if exact is None:  # it would not be pooled in a direct exchange either
             continue
         for signs in product((-1.0, 1.0), repeat=len(errors)):
-            found = _pooled(rule, sums + (np.array(signs) * errors)[:, np.newaxis], left, around)
+            found = _pool(rule, sums + (np.array(signs) * errors)[:, np.newaxis], left, around)
             if found is None:
                 return math.inf, math.inf
             shift = np.abs(found.mean - exact.mean) / np.sqrt(exact.variance)
@@ -87,12 +87,12 @@ def greatest_errors(
     return mean, variance
 
 
-def rounding(exponent: int, clients: int) -> float:
+def rounding_error(exponent: int, clients: int) -> float:
     """Return the greatest error of a sum over clients by rounding each number."""
     return math.ldexp(clients, -exponent - 1)
 
 
-def _pooled(
+def _pool(
     rule: PoolingRule,
     sums: npt.NDArray[np.float64],
     weights: Sequence[float],

@@ -66,12 +66,12 @@ class ClientSecrets(Fields):
     def key(self, neighbour: int, purpose: str) -> bytes:
         """Return the key agreed on with a neighbour, for what only the two of them read."""
         public = self.encryption_keys[self.neighbours.index(neighbour)]
-        return KeyPair(self.encryption).agreed(public, f"{purpose}, {self.label}")
+        return KeyPair(self.encryption).agree_on_key(public, f"{purpose}, {self.label}")
 
     def view(self, survivors: list[int]) -> bytes:
         """Return a digest of all that it has been told: who takes part, and what all are told."""
-        told = repr((self.label, self.clients, self.sharers, self.told, survivors))
-        return hashlib.sha256(told.encode()).digest()
+        view = repr((self.label, self.clients, self.sharers, self.told, survivors))
+        return hashlib.sha256(view.encode()).digest()
 
 
 def advertise(invitation: Invitation, identity: Identity) -> tuple[ClientSecrets, PublicKeys]:
@@ -85,7 +85,7 @@ def advertise(invitation: Invitation, identity: Identity) -> tuple[ClientSecrets
         keys.new_secret(),
     )
     public = KeyPair(state.encryption).public, KeyPair(state.masking).public
-    signature = identity.sign(keys.signed_text(state.label, state.client, *public))
+    signature = identity.sign(keys.text_to_sign(state.label, state.client, *public))
     return state, PublicKeys(*public, signature, keys.digest_of(state.own_mask))
 
 
@@ -112,7 +112,7 @@ def share(state: ClientSecrets, roster: Roster, identity: Identity) -> tuple[Cli
     refused = []
     for client, encryption, masking, signature in zip(near, *lists, strict=True):
         try:
-            text = keys.signed_text(state.label, client, encryption, masking)
+            text = keys.text_to_sign(state.label, client, encryption, masking)
             identity.check(client, text, signature)
         except ProtocolError:
             refused.append(client)
@@ -150,16 +150,13 @@ def share(state: ClientSecrets, roster: Roster, identity: Identity) -> tuple[Cli
     return state, Shares(near, boxes, own_masks, masking_digests, [])
 
 
-def masked(
-    state: ClientSecrets,
-    delivery: Delivery,
-    vector: Ring,
-    told: bytes,
+def mask_vector(
+    state: ClientSecrets, delivery: Delivery, vector: Ring, task_digest: bytes
 ) -> ClientSecrets:
     """Mask a vector in place: with a mask of the client's own, and one for each neighbour.
 
     Args:
-        told: The digest of what the vector was made of and all clients are told; masks with
+        task_digest: The digest of what the vector was made of and all clients are told; masks with
             neighbours that were told something else stay in the sum.
     """
     _expect(state, SHARED, delivery.label)
@@ -172,12 +169,12 @@ def masked(
     if any(len(each) != len(senders) for each in lists):
         raise ProtocolError("there are not as many boxes, and digests, as senders")
     _check_enough(state, len(senders) + 1, "have sent shares")
-    mask(vector, keys.derived(state.own_mask, f"own mask, {state.label}"), 1)
+    mask(vector, keys.derive_key(state.own_mask, f"own mask, {state.label}"), 1)
     pair = KeyPair(state.masking)
     for other in senders:
         public = state.masking_keys[state.neighbours.index(other)]
         # Of two clients one adds what the other takes off.
-        key = pair.agreed(public, keys.mask_between(state.label, told))
+        key = pair.agree_on_key(public, keys.mask_between(state.label, task_digest))
         mask(vector, key, 1 if state.client < other else -1)
     return replace(
         state,
@@ -189,7 +186,7 @@ def masked(
         boxes=delivery.boxes,
         own_masks=delivery.own_masks,
         masking_digests=delivery.masking,
-        told=told,
+        told=task_digest,
     )
 
 
@@ -244,10 +241,10 @@ def unmask(state: ClientSecrets, confirmations: Confirmations) -> Unmasking:
 def _confirms(state: ClientSecrets, other: int, box: bytes) -> bool:
     context = f"confirmation of {other} for {state.client}"
     try:
-        told = keys.open_box(state.key(other, "confirmation"), box, context)
+        confirmation = keys.open_box(state.key(other, "confirmation"), box, context)
     except ProtocolError:
         return False
-    return told == state.view(state.survivors)
+    return confirmation == state.view(state.survivors)
 
 
 def _shares_of(state: ClientSecrets, other: int) -> tuple[bytes, bytes] | None:

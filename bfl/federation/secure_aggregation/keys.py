@@ -56,14 +56,14 @@ class KeyPair:
 
     @cached_property
     def _private(self) -> X25519PrivateKey:
-        return X25519PrivateKey.from_private_bytes(derived(self.secret, "private key"))
+        return X25519PrivateKey.from_private_bytes(derive_key(self.secret, "private key"))
 
     @property
     def public(self) -> bytes:
         """The public key, 32 bytes."""
         return self._private.public_key().public_bytes_raw()
 
-    def agreed(self, public: bytes, purpose: str) -> bytes:
+    def agree_on_key(self, public: bytes, purpose: str) -> bytes:
         """Return the key of 32 bytes that this pair and another one's public key agree on.
 
         Raises:
@@ -73,21 +73,21 @@ class KeyPair:
             shared = self._private.exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError as error:
             raise ProtocolError(f"a public key is none: {error}") from error
-        return derived(shared, purpose)
+        return derive_key(shared, purpose)
 
 
-def signed_text(label: str, client: int, encryption: bytes, masking: bytes) -> bytes:
+def text_to_sign(label: str, client: int, encryption: bytes, masking: bytes) -> bytes:
     """Return what a client signs of its keys of a round."""
     return f"bfl secure aggregation, {label}, client {client}".encode() + encryption + masking
 
 
-def mask_between(label: str, told: bytes) -> str:
+def mask_between(label: str, task_digest: bytes) -> str:
     """Return the purpose of the key of which two clients draw the mask that cancels in their sum.
 
     Args:
-        told: The digest of what a client was told; with another one the masks do not cancel.
+        task_digest: The digest of what a client was told; with another one the masks do not cancel.
     """
-    return f"mask, {label}, {told.hex()}"
+    return f"mask, {label}, {task_digest.hex()}"
 
 
 def new_secret() -> bytes:
@@ -95,7 +95,7 @@ def new_secret() -> bytes:
     return os.urandom(SECRET)
 
 
-def derived(secret: bytes, purpose: str) -> bytes:
+def derive_key(secret: bytes, purpose: str) -> bytes:
     """Return a key of 32 bytes for one purpose, by HKDF with SHA-256."""
     info = f"bfl secure aggregation, {purpose}".encode()
     return HKDF(SHA256(), 32, salt=None, info=info).derive(secret)
@@ -103,7 +103,7 @@ def derived(secret: bytes, purpose: str) -> bytes:
 
 def digest_of(secret: bytes) -> bytes:
     """Return what a secret is known again by, 32 bytes that say nothing else of it."""
-    return derived(secret, "digest")
+    return derive_key(secret, "digest")
 
 
 def digest_of_share(share: bytes, owner: int, holder: int, what: str, label: str) -> bytes:
@@ -112,7 +112,7 @@ def digest_of_share(share: bytes, owner: int, holder: int, what: str, label: str
     Args:
         what: Which of the secrets: ``OWN_MASK`` or ``MASKING``.
     """
-    return derived(share, f"digest of the share of {owner} for {holder}, {what}, {label}")
+    return derive_key(share, f"digest of the share of {owner} for {holder}, {what}, {label}")
 
 
 def seal_box(key: bytes, text: bytes, context: str) -> bytes:

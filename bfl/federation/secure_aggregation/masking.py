@@ -123,7 +123,7 @@ def corners(previous: Posterior) -> tuple[Posterior, list[Posterior]]:
     ]
 
 
-def agreed_exponents(rule: PoolingRule, previous: Posterior, weights: Sequence[float]) -> list[int]:
+def choose_exponents(rule: PoolingRule, previous: Posterior, weights: Sequence[float]) -> list[int]:
     """Return the exponents of a rule's statistics and, last, of the point parameters.
 
     They are the finest with which no sum over clients within the range leaves the ring.
@@ -139,7 +139,7 @@ def agreed_exponents(rule: PoolingRule, previous: Posterior, weights: Sequence[f
     return [exponent_for(float(total)) for total in (*totals, point)]
 
 
-def encoded_statistics(statistics: Statistics, exponents: Sequence[int]) -> Ring:
+def encode_statistics(statistics: Statistics, exponents: Sequence[int]) -> Ring:
     """Return statistics (S, D) and (P,) as a vector (S·D + P,) of the ring.
 
     Args:
@@ -148,15 +148,15 @@ def encoded_statistics(statistics: Statistics, exponents: Sequence[int]) -> Ring
     rows = (*statistics.gaussian, statistics.point)
     vector, start = np.empty(sum(row.size for row in rows), np.uint64), 0
     for row, exponent in zip(rows, exponents, strict=True):
-        encoded(row, exponent, vector[start : start + row.size])
+        encode(row, exponent, vector[start : start + row.size])
         start += row.size
     return vector
 
 
-def decoded_statistics(
+def decode_statistics(
     total: Ring, exponents: Sequence[int], size: int, point_size: int
 ) -> Statistics:
-    """Return the sums of statistics in a vector that ``encoded_statistics`` of clients add up to.
+    """Return the sums of statistics in a vector that ``encode_statistics`` of clients add up to.
 
     Args:
         total: (S·D + P,) the sum.
@@ -167,8 +167,8 @@ def decoded_statistics(
     rows = len(exponents) - 1
     gaussian = np.empty((rows, size))
     for row, exponent in enumerate(exponents[:-1]):
-        gaussian[row] = decoded(total[row * size : (row + 1) * size], exponent)
-    return Statistics(gaussian, decoded(total[rows * size :][:point_size], exponents[-1]))
+        gaussian[row] = decode(total[row * size : (row + 1) * size], exponent)
+    return Statistics(gaussian, decode(total[rows * size :][:point_size], exponents[-1]))
 
 
 def exponent_for(greatest_sum: float) -> int:
@@ -182,7 +182,7 @@ def exponent_for(greatest_sum: float) -> int:
     return max(low, min(high, HIGHEST - math.frexp(greatest_sum)[1]))
 
 
-def encoded(values: Array, exponent: int, into: Ring | None = None) -> Ring:
+def encode(values: Array, exponent: int, into: Ring | None = None) -> Ring:
     """Return numbers (N,) as elements of the ring, written into a vector (N,) if it is given.
 
     Raises:
@@ -205,7 +205,7 @@ def encoded(values: Array, exponent: int, into: Ring | None = None) -> Ring:
     return found
 
 
-def decoded(total: Ring, exponent: int) -> Array:
+def decode(total: Ring, exponent: int) -> Array:
     """Return the sum (N,) of numbers, given the sum of their elements of the ring."""
     values = total.view(np.int64).astype(np.float64)
     return np.ldexp(values, -exponent, out=values)
@@ -269,7 +269,7 @@ def split(secret: bytes, needed: int, count: int) -> list[bytes]:
     return [share for _, share in sorted(Shamir.split(needed, count, secret, False))]
 
 
-def combined(shares: Mapping[int, bytes], needed: int, is_right: Callable[[bytes], bool]) -> bytes:
+def combine(shares: Mapping[int, bytes], needed: int, is_right: Callable[[bytes], bool]) -> bytes:
     """Return the secret of which these are shares, or raise ProtocolError.
 
     Of more shares than are needed those that follow each other are tried in turn, so that one

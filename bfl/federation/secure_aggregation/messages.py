@@ -271,7 +271,7 @@ def configuration_of(content: RecordDict) -> str:
     return str(config["configuration"])
 
 
-def masked_content(vector: Ring, num_examples: int) -> RecordDict:
+def write_masked_vector(vector: Ring, num_examples: int) -> RecordDict:
     """Return the content of a client's reply: its masked vector, and what the server knows."""
     return RecordDict(
         {
@@ -281,7 +281,7 @@ def masked_content(vector: Ring, num_examples: int) -> RecordDict:
     )
 
 
-def masked_vector(content: RecordDict) -> Ring:
+def read_masked_vector(content: RecordDict) -> Ring:
     """Return the masked vector in a client's reply, of whatever size and type it is."""
     record = content.get(ARRAYS)
     if not isinstance(record, ArrayRecord) or set(record) != {MASKED}:
@@ -329,7 +329,7 @@ def task_digest(
     config: Any = content[CONFIG]
     shared = {key: value for key, value in config.items() if key not in ONE_CLIENTS_ENTRIES}
     shared["configuration"] = without_paths(from_json(shared["configuration"]))
-    digest = hashlib.sha256(repr((_sorted(shared), list(exponents), total.hex())).encode())
+    digest = hashlib.sha256(repr((_sort_keys(shared), list(exponents), total.hex())).encode())
     for name in (ARRAYS, EXTRAS):
         record = content.get(name)
         for key, array in sorted(record.items()) if isinstance(record, ArrayRecord) else ():
@@ -339,8 +339,8 @@ def task_digest(
     return digest.digest()
 
 
-def _sorted(value: Any) -> Any:
+def _sort_keys(value: Any) -> Any:
     """Return a value whose text does not depend on the order of its keys."""
     if isinstance(value, Mapping):
-        return [(key, _sorted(value[key])) for key in sorted(value)]
+        return [(key, _sort_keys(value[key])) for key in sorted(value)]
     return value

@@ -15,7 +15,7 @@ from bfl.federation.secure_aggregation import keys
 from bfl.federation.secure_aggregation.keys import DIGEST, MASKING, OWN_MASK, SECRET, KeyPair
 from bfl.federation.secure_aggregation.masking import (
     Ring,
-    combined,
+    combine,
     mask,
     neighbours_of,
     threshold,
@@ -48,12 +48,12 @@ class SecureSum:
     Args:
         label: The name of the round and the attempt; another one for each.
         size: The number of a vector's elements.
-        told: The digest of what all clients are told with their tasks.
+        task_digest: The digest of what all clients are told with their tasks.
     """
 
-    def __init__(self, label: str, clients: Iterable[int], size: int, told: bytes) -> None:
+    def __init__(self, label: str, clients: Iterable[int], size: int, task_digest: bytes) -> None:
         self._label = label
-        self._told = told
+        self._task_digest = task_digest
         self._clients = sorted(clients)
         self._size = size
         self._keys: dict[int, PublicKeys] = {}
@@ -81,7 +81,7 @@ class SecureSum:
         if len(given.own_mask) != DIGEST:
             raise ProtocolError("the digest of the own mask's secret is none")
         for public in (given.encryption, given.masking):
-            KeyPair(keys.new_secret()).agreed(public, "a check")
+            KeyPair(keys.new_secret()).agree_on_key(public, "a check")
         self._keys[client] = given
 
     @property
@@ -166,7 +166,7 @@ class SecureSum:
     def confirmation_requests(self) -> dict[int, Survivors]:
         """Return what tells each client that is left who is."""
         self._require_shares(self._survivors, "masked vectors")
-        for client in self._missing():
+        for client in self._dropouts():
             holders = self._survivors & set(self._neighbours[client])
             self._require(len(holders) >= self._threshold(client), "masked vectors", holders)
         return dict.fromkeys(self.survivors, Survivors(self._label, self.survivors))
@@ -221,11 +221,11 @@ class SecureSum:
         """
         own, pairs = self._secrets()
         for secret in own.values():
-            mask(self._total, keys.derived(secret, f"own mask, {self._label}"), -1)
-        purpose = keys.mask_between(self._label, self._told)
+            mask(self._total, keys.derive_key(secret, f"own mask, {self._label}"), -1)
+        purpose = keys.mask_between(self._label, self._task_digest)
         for client, pair in pairs.items():
             for other in sorted(self._survivors & set(self._neighbours[client])):
-                key = pair.agreed(self._keys[other].masking, purpose)
+                key = pair.agree_on_key(self._keys[other].masking, purpose)
                 # What the survivor has added is taken off, and the other way round.
                 mask(self._total, key, -1 if other < client else 1)
         return self._total
@@ -234,7 +234,7 @@ class SecureSum:
         """Return the secrets of the masks that are in the sum: survivors' own, others' keys."""
         own, pairs, reasons = {}, {}, {}
         try:
-            for client in (*self.survivors, *self._missing()):
+            for client in (*self.survivors, *self._dropouts()):
                 given = self._keys[client]
                 try:
                     if client in self._survivors:
@@ -273,9 +273,9 @@ class SecureSum:
             raise TooFewClientsError(
                 f"{len(held)} shares of client {client}'s secret have come; needed are {needed}"
             )
-        return combined(held, needed, lambda secret: known_by(secret) == expected)
+        return combine(held, needed, lambda secret: known_by(secret) == expected)
 
-    def _missing(self) -> list[int]:
+    def _dropouts(self) -> list[int]:
         return [
             client
             for client in sorted(self._boxes.keys() - self._survivors)

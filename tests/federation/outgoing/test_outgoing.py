@@ -16,7 +16,7 @@ from bfl.federation.outgoing import (
     outgoing_parts,
 )
 from bfl.federation.parts import Counts
-from bfl.federation.privacy import Normals, SystemNormals, difference, moved
+from bfl.federation.privacy import Normals, SystemNormals, add_difference, difference
 from bfl.posteriors import Posterior
 
 FLOATS = ("float32", "float64")
@@ -108,7 +108,7 @@ def test_noise_has_the_variance_that_is_said(normals: Normals) -> None:
 def test_noise_is_added_to_what_is_clipped() -> None:
     """So that an update ten times as long is sent as the very same numbers."""
     received, learned = posterior(0, 50, 5, 1.0, "float64"), posterior(1, 50, 5, 1.0, "float64")
-    farther = moved(received, 10 * difference(received, learned))
+    farther = add_difference(received, 10 * difference(received, learned))
     np.testing.assert_allclose(farther.mean - received.mean, 10 * (learned.mean - received.mean))
     np.testing.assert_allclose(
         np.log(farther.variance / received.variance),

@@ -12,19 +12,23 @@ from bfl.aggregation.pooling import (
     pooling_rules,
 )
 from bfl.errors import ConfigurationError, PosteriorError
-from bfl.federation.secure_aggregation.accuracy import check_accuracy, greatest_errors, rounding
+from bfl.federation.secure_aggregation.accuracy import (
+    check_accuracy,
+    greatest_errors,
+    rounding_error,
+)
 from bfl.federation.secure_aggregation.masking import (
     GREATEST_DEVIATION,
     GREATEST_POINT,
     LEAST_DEVIATION,
     REACH,
-    agreed_exponents,
     check_range,
+    choose_exponents,
     clip_to_range,
-    decoded,
-    decoded_statistics,
-    encoded,
-    encoded_statistics,
+    decode,
+    decode_statistics,
+    encode,
+    encode_statistics,
     exponent_for,
 )
 from bfl.posteriors import Posterior
@@ -36,7 +40,7 @@ RULES = [c.name for c in pooling_rules.classes() if "sums" in c().has()]
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30), st.floats(1.0, 1e3))
 def test_sums_are_exact_and_off_by_rounding_alone(numbers, slack):
     exponent = exponent_for(slack * sum(map(abs, numbers)))
-    elements = [encoded(np.array([x]), exponent) for x in numbers]
+    elements = [encode(np.array([x]), exponent) for x in numbers]
     backwards = np.array([0], np.uint64)
     total = np.array([0], np.uint64)
     for element, other in zip(elements, reversed(elements), strict=True):
@@ -45,27 +49,27 @@ def test_sums_are_exact_and_off_by_rounding_alone(numbers, slack):
     assert total == backwards
     exact = sum(int(np.rint(np.ldexp(x, exponent))) for x in numbers)
     assert int(total.view(np.int64)[0]) == exact
-    error = abs(float(decoded(total, exponent)[0]) - sum(numbers))
-    assert error <= rounding(exponent, len(numbers)) + 1e-15 * sum(map(abs, numbers))
+    error = abs(float(decode(total, exponent)[0]) - sum(numbers))
+    assert error <= rounding_error(exponent, len(numbers)) + 1e-15 * sum(map(abs, numbers))
 
 
 def test_numbers_beyond_the_range_are_refused_and_counted():
     exponent = exponent_for(8.0)
-    assert float(decoded(encoded(np.array([-8.0]), exponent), exponent)[0]) == -8.0
+    assert float(decode(encode(np.array([-8.0]), exponent), exponent)[0]) == -8.0
     with pytest.raises(OverflowError, match="2 of 3 values are beyond"):
-        encoded(np.array([1.0, 1e3, np.nan]), exponent)
+        encode(np.array([1.0, 1e3, np.nan]), exponent)
     with pytest.raises(ValueError, match="finite"):
         exponent_for(float("inf"))
 
 
 def masked_pool(rule, posteriors, weights, previous, asked=None):
     """Return what a server makes of the clients' elements of the ring, which it only adds up."""
-    exponents = agreed_exponents(rule, previous, asked or weights)
+    exponents = choose_exponents(rule, previous, asked or weights)
     total = np.zeros(rule.statistics * previous.size + previous.point.size, np.uint64)
     for posterior, weight in zip(posteriors, weights, strict=True):
         check_range(posterior, previous)
-        total += encoded_statistics(client_statistics(rule, posterior, weight, previous), exponents)
-    sums = decoded_statistics(total, exponents, previous.size, previous.point.size)
+        total += encode_statistics(client_statistics(rule, posterior, weight, previous), exponents)
+    sums = decode_statistics(total, exponents, previous.size, previous.point.size)
     return pool_statistics(rule, sums, weights, previous)
 
 
@@ -164,22 +168,22 @@ def test_no_sum_of_clients_at_the_edges_of_the_range_leaves_the_ring(name):
     mean, variance = generator.normal(size=6), generator.uniform(1e-9, 2.0, 6)
     previous = Posterior(mean, variance, np.zeros(1))
     weights = [1 / clients] * clients
-    exponents = agreed_exponents(rule, previous, weights)
+    exponents = choose_exponents(rule, previous, weights)
     point = np.array([-GREATEST_POINT])
     for shift in (-REACH, 0.0, REACH):
         for deviation in (LEAST_DEVIATION, 0.1, GREATEST_DEVIATION):
             # Rounding may carry a variance over the edge; the check is in float64.
             client = Posterior(mean + shift, np.full(6, deviation**2), point)
             statistics = client_statistics(rule, client, weights[0], previous)
-            one = encoded_statistics(statistics, exponents)
-            total = decoded_statistics(one * np.uint64(clients), exponents, 6, 1)
+            one = encode_statistics(statistics, exponents)
+            total = decode_statistics(one * np.uint64(clients), exponents, 6, 1)
             for row, expected, exponent in zip(
                 (*total.gaussian, total.point),
                 (*statistics.gaussian, statistics.point),
                 exponents,
                 strict=True,
             ):
-                allowed = rounding(exponent, clients)
+                allowed = rounding_error(exponent, clients)
                 np.testing.assert_allclose(row, clients * expected, rtol=1e-12, atol=allowed)
 
 

@@ -12,9 +12,9 @@ from bfl.aggregation.pooling import client_statistics, pooling_rules
 from bfl.configuration.configuration import without_paths
 from bfl.errors import TooFewClientsError
 from bfl.federation.secure_aggregation.masking import (
-    agreed_exponents,
-    decoded_statistics,
-    encoded_statistics,
+    choose_exponents,
+    decode_statistics,
+    encode_statistics,
 )
 from bfl.federation.secure_aggregation.messages import task_digest
 from bfl.federation.wire import TrainTask, posterior_to_arrays, train_content, vectors_to_arrays
@@ -102,19 +102,19 @@ def test_masks_of_who_was_told_something_else_stay_in_the_sum(count):
 def test_a_grid_on_which_the_others_are_nothing_gives_nobodys_update(name, victim_is_honestly_told):
     rule, count = pooling_rules.create(name), 6
     generator = np.random.default_rng(0)
-    exponents = agreed_exponents(rule, SENT, [1 / count] * count)
+    exponents = choose_exponents(rule, SENT, [1 / count] * count)
     vectors, told, statistics = {}, {}, {}
     for client in range(count):
         mean = generator.normal(0, 0.1, SENT.size).astype(np.float32)
         posterior = Posterior(mean, SENT.variance, SENT.point)
         statistics[client] = client_statistics(rule, posterior, 1 / count, SENT)
         grid = exponents if client == 2 else [-900] * len(exponents)
-        vectors[client] = encoded_statistics(statistics[client], grid)
+        vectors[client] = encode_statistics(statistics[client], grid)
         told[client] = digest(message(), grid)
     # The sum of the vectors is the victim's: this is what masks hide.
-    unmasked = decoded_statistics(plain_sum(vectors, vectors), exponents, SENT.size, 3).gaussian
+    unmasked = decode_statistics(plain_sum(vectors, vectors), exponents, SENT.size, 3).gaussian
     np.testing.assert_allclose(unmasked, statistics[2].gaussian, rtol=1e-3)
     servers = told[2] if victim_is_honestly_told else told[0]
     found = run(Clients(vectors, told=told), refusals=[], told=servers).total()
-    decoded = decoded_statistics(found, exponents, SENT.size, 3).gaussian
+    decoded = decode_statistics(found, exponents, SENT.size, 3).gaussian
     assert (np.abs(decoded - unmasked) > 1e-3 * np.abs(unmasked)).all()

@@ -7,7 +7,7 @@ import pytest
 from in_memory import STAGES, Clients, plain_sum, random_vectors, run
 
 from bfl.errors import ProtocolError, TooFewClientsError, UnusableClientsError
-from bfl.federation.secure_aggregation.masking import combined, split, threshold
+from bfl.federation.secure_aggregation.masking import combine, split, threshold
 from bfl.federation.secure_aggregation.messages import Unmasking
 from bfl.federation.secure_aggregation.server import SecureSum
 
@@ -188,4 +188,4 @@ def test_shares_are_tried_until_they_give_the_secret():
     secret, needed = bytes(range(16)), threshold(31)
     shares = dict(enumerate(split(secret, needed, 31), start=1))
     for wrong in (1, needed, 31):
-        assert combined({**shares, wrong: WRONG}, needed, secret.__eq__) == secret
+        assert combine({**shares, wrong: WRONG}, needed, secret.__eq__) == secret
