@@ -286,8 +286,9 @@ def _held_back(run: _Run) -> str:
     for name in (ACCURACY, ERROR, NLL, ECE):
         now = run.numbers.get(name, 0.0)
         was = run.numbers.get(f"{summary.BEFORE_CLOSING}{name}", now)
-        if now < was if name == ACCURACY else now > was:
-            worse.append(f"{NAMES.get(name, name)} from {three_digits(was)} to {three_digits(now)}")
+        shown = [three_digits(was), three_digits(now)]
+        if (now < was if name == ACCURACY else now > was) and shown[0] != shown[1]:
+            worse.append(f"{NAMES.get(name, name)} from {' to '.join(shown)}")
     return (
         f". The closing round takes the log loss (NLL) of training examples that clients have held "
         f"back from {before} to {after}"
