@@ -68,10 +68,12 @@ def check_run(values: Values, nodes: int = 0, *, check_data: bool = True) -> Dat
             if reading == before:
                 break
     if dataset:
+        if nodes and check_data and dataset.split_here:
+            dataset = dataset.all_for_testing()
         train, test = len(dataset.train_labels), len(dataset.test_labels)
         examples = f"{train} training and {test} test examples"
-        if nodes and check_data and dataset.split_here:
-            examples = f"{train + test} examples, all for testing if clients have their own data"
+        if not train:
+            examples = f"{test} examples, all for testing if clients have their own data"
         print(f"{values.get('dataset', keys.dataset)}: {examples}")
         site = getattr(configuration.partition, "site_column", "")
         print(*_contents(dataset, keys.missing, site), sep="\n")
@@ -127,9 +129,10 @@ def _contents(dataset: Dataset, missing: str, site: str) -> Iterator[str]:
     else:
         yield f"images of {' x '.join(map(str, dataset.image_shape))}"
     if dataset.target is None:
-        counts = np.bincount(dataset.train_labels, minlength=dataset.num_classes)
+        labels = np.concatenate([dataset.train_labels, dataset.test_labels])
+        counts = np.bincount(labels, minlength=dataset.num_classes)
         named = [f"{name} ({n})" for name, n in zip(dataset.class_names, counts, strict=True)]
-        yield f"{dataset.num_classes} classes (training examples): {few(named)}"
+        yield f"{dataset.num_classes} classes (all {labels.size} examples): {few(named)}"
 
 
 def _gaps(dataset: Dataset, columns: list[str], missing: str, site: str) -> Iterator[str]:

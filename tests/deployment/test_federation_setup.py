@@ -230,7 +230,9 @@ def test_the_commands_do_what_they_say(tmp_path: Path, capsys: pytest.CaptureFix
     (own / "images" / "classes.txt").write_text("ant\nbee\nwasp\n")
     assert "client south: its folder is complete" in bfl("check", own)
     run = ["--run-config", f'model="mlp" dataset="folder:{own / "images"}"']
-    assert "10 examples, all for testing" in bfl("check", made.server, *run)
+    checked = bfl("check", made.server, *run)
+    assert "10 examples, all for testing" in checked
+    assert "ant (5), bee (5)" in checked, "of all ten"
     assert "partition 1 is vacant" in bfl("revoke-client", made.path, "south")
     assert "client one has partition 1" in bfl("add-client", made.path, "one")
     assert "there are 3 partitions" in bfl("add-client", made.path, "two")

@@ -128,16 +128,18 @@ class Dataset:
         return digest_of(self.test_images, self.test_labels, self.test_targets)
 
     def all_for_testing(self) -> Dataset:
-        """Return the data set with all examples for testing, those for training among them."""
+        """Return the data set with all examples for testing, and none for training."""
         joined: dict[str, Any] = {}
         for what in ("images", "labels", "targets"):
             if (train := getattr(self, f"train_{what}")) is not None:
                 joined[f"test_{what}"] = np.concatenate([train, getattr(self, f"test_{what}")])
-        columns = {
+                joined[f"train_{what}"] = train[:0]
+        joined["train_columns"] = {name: of[:0] for name, of in self.train_columns.items()}
+        joined["test_columns"] = {
             name: np.concatenate([values, self.test_columns[name]])
             for name, values in self.train_columns.items()
         }
-        return replace(self, **joined, test_columns=columns)
+        return replace(self, **joined)
 
     def task_of_each(self, clients: int) -> tuple[Task, ...]:
         """Return the task of each client, in the order of partition ids."""
@@ -196,7 +198,8 @@ def said_of(dataset: Dataset) -> list[str]:
             lines.append(f"{dataset.name}: without a value, of {len(rows)} rows: {shown}")
     for split in ("train", "test"):
         counts = np.bincount(getattr(dataset, f"{split}_labels"), minlength=dataset.num_classes)
-        if absent := [dataset.class_names[label] for label in np.flatnonzero(counts == 0)]:
+        absent = [dataset.class_names[label] for label in np.flatnonzero(counts == 0)]
+        if absent and counts.any():  # else all are for the other
             lines.append(
                 f"{dataset.name}: no {split} example of {len(absent)} of {dataset.num_classes} "
                 f"classes: {few(absent)}"
