@@ -235,7 +235,7 @@ def start_run(given: argparse.Namespace) -> None:
                 part = f"baseline {changes['name']}" if changes else ""
                 run.follow_run(flwr, code, server.CONNECTION, environment, values, log, part)
 
-            run.wait_for_server(settings.superlink_port)
+            run.wait_for_server(settings.superlink_port, home)
             printing.tell(
                 f"run {folder.name}: its code is sent to the server, which starts a process for it"
             )

@@ -44,13 +44,19 @@ START_WAIT, PATIENCE, LOOK_INTERVAL = 120.0, 300.0, 1.0
 """Seconds until a SuperLink has to answer at first and in a run, and between questions to it."""
 
 
-def wait_for_server(port: int) -> None:
-    """Wait until the SuperLink of this machine's server takes calls."""
+def wait_for_server(port: int, home: Path) -> None:
+    """Wait until the SuperLink of this machine's server, with that Flower home, takes calls."""
     doing(f"waiting for the server on this machine (port {port}), which its start.sh starts")
     deadline = time.monotonic() + START_WAIT
     while time.monotonic() < deadline:
         with suppress(OSError):
             socket.create_connection(("127.0.0.1", port), 2.0).close()
+            if not home.is_dir():  # flwr would make one that others may enter
+                raise RunError(
+                    f"what answers on this machine's port {port} is no server with the state "
+                    f"folder {home.parent}; allowed: that server's --state, or another "
+                    "superlink-port in server.toml, and then its start.sh"
+                )
             return
         time.sleep(0.2)
     raise RunError(

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -164,13 +165,24 @@ def test_a_part_of_a_run_has_no_lines_of_its_own(
     assert printing.described() == "baseline: results are in " + str(tmp_path / "runs/first")
 
 
+def test_what_holds_the_port_is_no_server_without_its_state(tmp_path: Path) -> None:
+    """Else flwr would make a folder that others may enter, in which no server starts later."""
+    home = tmp_path / "state" / "flower"
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        with pytest.raises(RunError, match="superlink-port"):
+            run.wait_for_server(other.getsockname()[1], home)
+        assert not home.parent.exists()
+        home.mkdir(parents=True)
+        run.wait_for_server(other.getsockname()[1], home)
+
+
 def test_a_run_is_given_as_flower_takes_it(
     flwr: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Paths that hold in Flower's folder, and keys that no pyproject.toml declares in one text;
     how a failed run goes on is said where it has begun."""
     server = setup.init(tmp_path / "made", ServerSettings(hosts=HOSTS), "1", NOW).server
-    monkeypatch.setattr(run, "wait_for_server", lambda _: None)
+    monkeypatch.setattr(run, "wait_for_server", lambda *_: None)
     monkeypatch.setattr(FederationApp, "check_before_start", lambda *_, **__: [])
     monkeypatch.setattr(processes, "command", lambda name: flwr)
     for name, value in environment(tmp_path).items():
