@@ -197,7 +197,7 @@ def start_run(given: argparse.Namespace) -> None:
     """Start a run in a federation whose server runs on this machine, and follow it to its end."""
     from bfl.deployment import processes, run, server
     from bfl.engine.flower import app as flower
-    from bfl.experiments.results.run_folder import RunFolder
+    from bfl.experiments.results.run_folder import METRICS, RunFolder
     from bfl.experiments.run import baselines
     from bfl.experiments.run.simulation import made_up_name
 
@@ -250,6 +250,11 @@ def start_run(given: argparse.Namespace) -> None:
             raise
         goes_on = f"--run-config 'name=\"{folder.name}\" resume=true'"
         advice = f"it goes on after its last finished round by the same command with {goes_on}"
+        if (results := RunFolder(folder)).holds(METRICS):
+            advice = (
+                f"the run is finished, and its results are in {results.path}; finished baselines "
+                f"are kept, and the same command with {goes_on} makes the others"
+            )
         if isinstance(error, RunError):
             raise RunError(f"{error}; {advice}") from error
         error.add_note(advice)

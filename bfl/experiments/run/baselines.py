@@ -98,6 +98,11 @@ def make_baselines(
     clients = int(ours["clients"])
     called = folder.client_names() or [f"client {client}" for client in range(clients)]
     plain: dict[str, Any] = {"figures": "none", "exchange": "direct"}
+    if LOCAL in chosen:
+        tell(
+            f"for the comparison, each of {clients} clients now trains a model of its own, one "
+            "after the other, each about as long as the run; what is there already is kept"
+        )
 
     def measured(
         name: str, changes: Mapping[str, Any], count: int, client: int | None = None
@@ -112,7 +117,8 @@ def make_baselines(
         if made and (anew or (fits and not same)):
             shutil.rmtree(baseline.path)
         if not (same and baseline.holds(METRICS)):
-            tell(f"baseline {name}")
+            who = "" if client is None else f": {called[client]}, {client + 1} of {clients}"
+            tell(f"baseline {name}{who}")
             named = {"name": baseline.path.name, "resume": same and baseline.holds(CONFIG)}
             make({**plain, **changes, **named, "clients": count}, count)
         # With one verdict a client, all of them hold together at 95 % (Bonferroni).
