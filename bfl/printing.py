@@ -108,8 +108,8 @@ def print_anywhere() -> None:
 SILENCE = 2.4
 """Seconds without output after which a line says what a command is doing."""
 
-REPEATED = 15.0
-"""Seconds after which such a line comes again where it is no terminal's, and rarer with time."""
+REPEATED = 30.0
+"""Seconds after which the same step has a line again where it is no terminal's, rarer with time."""
 
 WAITS = " ..."
 """The end of such a line."""
@@ -194,10 +194,10 @@ def _speak(over: Event) -> None:
                 line.truncate(shutil.get_terminal_size().columns - 1, overflow="ellipsis")
                 print(line.plain, end="\r", file=stream, flush=True)
                 _waiting_line = True
-        elif silence >= (SILENCE if text != told else max(REPEATED, (now - _changed) / 4)):
+        elif silence >= (SILENCE if _step != told else max(REPEATED, (now - _changed) / 4)):
             print(f"{stamp()} {text}{WAITS}", file=stream, flush=True)
             spoke()
-            told = text
+            told = _step
     _erase_waiting_line()
 
 
