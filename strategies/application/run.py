@@ -99,7 +99,8 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
         divided = data.divide(configuration, whole, federation)
         steps = keys.rounds * keys.local_epochs * -(-max(divided.sizes) // keys.batch_size)
         warnings = data.warnings_of_data(configuration, divided.dataset)
-        warnings += configuration.optimizer.warnings(steps)
+        if not any(closing.moves_head for closing in configuration.closing):
+            warnings += configuration.optimizer.warnings(steps)
         tested, nodes = divided.dataset, sum(n > 0 for n in federation.own_examples.values())
         if nodes:
             progress.say(

@@ -65,7 +65,7 @@ class ImprovedVariationalOnlineNewton(Optimizer):
         return [
             f"hessian-decay is {self.hessian_decay:g}, and a client makes at most {run_steps} "
             f"steps: (1 - β₂) times the steps is {moved:.2g}, so that variances stay as they "
-            "begin; hessian-decay=0 fits it to the steps, and takes half the learning-rate"
+            "begin; a closing round measures what the model does not know all the same"
         ]
 
     def step(self, variables: Trained, gradients: Tensors, steps_before: Any, rate: Any) -> None:
