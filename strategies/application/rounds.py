@@ -119,7 +119,7 @@ class FederationRun(RunSupport):
         if every and server_round % every == 0 and not self.configuration.shared.partial:
             due[""] = self.evaluator.metrics
         if self.evaluator.validates:
-            due[monitoring.VALIDATION] = self.evaluator.validation_metrics
+            due[table.VALIDATION] = self.evaluator.validation_metrics
         if not due:
             return None
         posterior = wire.posterior_from_arrays(arrays)
@@ -137,7 +137,7 @@ class FederationRun(RunSupport):
                 raised an error, and it is.
         """
         number, posterior = finished.number, finished.posterior
-        counts = (f"{of}{NOT_FINITE}" for of in ("", monitoring.VALIDATION))
+        counts = (f"{of}{NOT_FINITE}" for of in ("", table.VALIDATION))
         if bad := max(finished.metrics.get(name, 0.0) for name in counts):
             who = f"; farthest from the others, {finished.farthest}" if finished.farthest else ""
             raise RunError(

@@ -22,9 +22,6 @@ from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 from bfl.posteriors.spread import ScaleSpread
 from bfl.texts import few
 
-VALIDATION = "validation-"  # prefix of the names of metrics on the server's own images
-
-
 LEAST_SHARE, MOST_AT_FLOOR = 1e-2, 0.5
 COLLAPSED = "the epistemic uncertainty has collapsed"
 ERROR_AUROC, CHANCE_DEVIATION = "epistemic-error-auroc", "chance-deviation"

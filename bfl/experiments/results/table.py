@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 
 ABSENT = "–"
+VALIDATION = "validation-"  # prefix of the names of metrics on the server's own images
 
 
 def cell(value: Any) -> str:
@@ -217,8 +218,12 @@ class ProgressReport:
 
     def round(self, number: int, seconds: float, metrics: Mapping[str, Any]) -> None:
         """Print the line of a finished round."""
-        labels = {**_MATTER, **(_DETAILS if self.verbose else {}), **_BOUNDS}
-        shown = _shown(metrics, labels)
+        matter = _MATTER
+        if (
+            not _MATTER.keys() & metrics.keys()
+        ):  # the server's own data may be all that is tested on
+            matter = {f"{VALIDATION}{key}": f"validation {name}" for key, name in matter.items()}
+        shown = _shown(metrics, {**matter, **(_DETAILS if self.verbose else {}), **_BOUNDS})
         self.say(f"round {number}/{self.rounds}  {shown}  ({seconds:.1f} s)")
         self._progress.update(self._bar, completed=number)
 
@@ -245,6 +250,7 @@ def _shown(metrics: Mapping[str, Any], labels: Mapping[str, str], most: int | No
     found = [
         f"{name} {cell(metrics[key])}"
         for key, name in labels.items()
-        if metrics.get(key) is not None and (metrics[key] or key not in _UNLESS_ZERO)
+        if metrics.get(key) is not None
+        and (metrics[key] or key.removeprefix(VALIDATION) not in _UNLESS_ZERO)
     ]
     return "  ".join(found[:most])

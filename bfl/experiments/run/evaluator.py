@@ -22,7 +22,7 @@ from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction.monte_carlo import Predictor
 from bfl.evaluation.prediction.predictions import Predictions
 from bfl.evaluation.uncertainty import mean_uncertainties
-from bfl.experiments.results.monitoring import VALIDATION
+from bfl.experiments.results.table import VALIDATION
 from bfl.experiments.run.network import statistics_of
 from bfl.learning.distillation import Distiller, distiller_for
 from bfl.learning.networks.network import build_network

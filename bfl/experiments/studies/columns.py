@@ -18,8 +18,8 @@ from bfl.evaluation.metrics import ExampleMetric, higher_is_better, metric_names
 from bfl.evaluation.regression import CURVES, ERROR, RANKED_BY
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results import clients
-from bfl.experiments.results.monitoring import VALIDATION
 from bfl.experiments.results.summary import BEFORE_CLOSING, OF_FOREIGN, RANDOM
+from bfl.experiments.results.table import VALIDATION
 from bfl.federation.privacy import EPSILON, EXAMPLE_EPSILON
 from bfl.registry import STRICT
 

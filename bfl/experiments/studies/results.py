@@ -22,8 +22,8 @@ from bfl.errors import ConfigurationError, nearest
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE
 from bfl.evaluation.metrics import metrics as registered_metrics
 from bfl.experiments.results import environment, run_folder
-from bfl.experiments.results.monitoring import VALIDATION
 from bfl.experiments.results.summary import numbers_of_foreign
+from bfl.experiments.results.table import VALIDATION
 from bfl.experiments.studies.columns import (
     GAIN,
     numbers_of_curves,

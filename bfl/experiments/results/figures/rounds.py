@@ -11,8 +11,8 @@ from bfl.evaluation.regression import ERROR
 from bfl.experiments.results import run_folder
 from bfl.experiments.results.figures import style
 from bfl.experiments.results.figures.style import COLORS, INK
-from bfl.experiments.results.monitoring import VALIDATION
 from bfl.experiments.results.run_folder import WHOLE, RunFolder
+from bfl.experiments.results.table import VALIDATION
 from bfl.federation.client_metrics import (
     MEME,
     PERSONAL,
