@@ -64,7 +64,7 @@ class Clients:
         self._keep(client, state)
         return reply
 
-    def mask_vector(self, client: int, message: Any) -> Ring:
+    def masked(self, client: int, message: Any) -> Ring:
         delivery, vector = Delivery.from_fields(message.to_fields()), self.vectors[client].copy()
         state, told = self.states[client], self.told[client]
         self._keep(client, half.mask_vector(state, delivery, vector, told))
@@ -89,7 +89,7 @@ def stages(
     found: dict[str, Any] = {
         "keys": (total.invitations, clients.keys, total.take_keys),
         "shares": (total.rosters, clients.shares, total.take_shares),
-        "masked": (total.deliveries, clients.mask_vector, total.add_masked),
+        "masked": (total.deliveries, clients.masked, total.add_masked),
         "confirm": (total.confirmation_requests, clients.confirm, total.take_confirmations),
         "unmask": (total.unmasking_requests, clients.unmask, total.take_unmasking),
     }

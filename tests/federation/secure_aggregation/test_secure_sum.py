@@ -103,7 +103,7 @@ def test_each_step_is_made_once_and_in_order():
     client = next(iter(vectors))
     delivery = total.deliveries()[client]
     with pytest.raises(ProtocolError, match="has masked in run/1/0"):
-        clients.mask_vector(client, delivery)  # a second vector under the same masks
+        clients.masked(client, delivery)  # a second vector under the same masks
     with pytest.raises(ProtocolError, match="has masked"):
         half.unmask(clients.states[client], Confirmations(LABEL, [], []))
     clients.confirm(client, Survivors(LABEL, list(vectors)))
@@ -145,7 +145,7 @@ def test_a_client_masks_with_enough_neighbours_or_not_at_all():
         lists = (getattr(message, name)[:kept] for name in ("boxes", "own_masks", "masking"))
         few = Delivery(LABEL, sorted([client, *others[:kept]]), others[:kept], *lists)
         with pytest.raises(ProtocolError, match=f"{kept + 1} of 5 .* have sent shares"):
-            clients.mask_vector(client, few)
+            clients.masked(client, few)
 
 
 def test_a_client_whose_keys_are_none_is_left_out_by_the_server():
@@ -239,7 +239,7 @@ def test_a_key_of_zeros_agrees_on_nothing_secret():
     clients.shares(1, replace(roster, masking=[bytes(32), *roster.masking[1:]]))
     others, empty = roster.neighbours, [b""] * len(roster.neighbours)
     with pytest.raises(ProtocolError, match="public key is none"):
-        clients.mask_vector(1, Delivery(LABEL, [1, *others], others, empty, empty, empty))
+        clients.masked(1, Delivery(LABEL, [1, *others], others, empty, empty, empty))
 
 
 def chance_of_uniform(numbers: np.ndarray) -> float:
@@ -271,8 +271,8 @@ def test_who_knows_all_other_updates_learns_nothing_of_one_from_what_it_sent():
     assert chance_of_uniform(vectors[0]) < 1e-9
 
     class Careless(Clients):
-        def mask_vector(self, client, message):
-            vector = super().mask_vector(client, message)
+        def masked(self, client, message):
+            vector = super().masked(client, message)
             if client == 2:
                 vector[...] = self.vectors[2]
             return vector
