@@ -20,7 +20,7 @@ from bfl.errors import LostStateError
 from bfl.federation.node_description import ADD_UP_TABLE, TABLE_QUERY
 from bfl.federation.wire import CLOSE, CONFIG, RUN_CANNOT_GO_ON, TrainTask
 from clients import description, masked
-from clients.closing import closing_sums
+from clients.closing import measure_closing_sums
 from clients.examples import PreparedClient, prepare_client
 from clients.node import (
     Node,
@@ -49,7 +49,7 @@ def reports_errors(work: Work) -> Work:
     """
 
     @wraps(work)
-    def guarded(message: Message, context: Context) -> Message:
+    def guard(message: Message, context: Context) -> Message:
         try:
             return work(message, context)
         except Exception as error:
@@ -61,7 +61,7 @@ def reports_errors(work: Work) -> Work:
                 log_error(error)
         return Message(Error(code=code, reason=reason), reply_to=message)
 
-    return guarded
+    return guard
 
 
 @app.train()
@@ -80,7 +80,7 @@ def _train(message: Message, context: Context, task: TrainTask, client: Prepared
 @reports_errors
 def close(message: Message, context: Context) -> Message:
     """Add up over this client's data what the closing round asks of the final network."""
-    return _work_in_time(closing_sums, message, context)
+    return _work_in_time(measure_closing_sums, message, context)
 
 
 # Besides its task in a round whose updates are masked.

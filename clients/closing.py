@@ -19,7 +19,7 @@ from bfl.federation import wire
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
-from clients.masked import masked_sums, read_task
+from clients.masked import mask_sums, read_task
 from clients.node import start_tensorflow
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 OWN_SAMPLES = 20  # draws of the whole network that the closing is compared with
 
 
-def closing_sums(
+def measure_closing_sums(
     message: Message, context: Context, task: TrainTask, client: PreparedClient
 ) -> Message:
     """Answer with the sums that the chain of closings asks for in this round.
@@ -53,7 +53,7 @@ def closing_sums(
     examples = partial(_examples, predictor, posterior, task, client, compares)
     vector = following.measure(known, examples)
     if masked:
-        content = masked_sums(message, context, masked, vector, count)
+        content = mask_sums(message, context, masked, vector, count)
         return Message(content, reply_to=message)
     sums = Posterior(np.zeros(0, np.float32), np.zeros(0, np.float32), vector.astype(np.float32))
     return Message(wire.reply_content(sums, {NUM_EXAMPLES: count}), reply_to=message)

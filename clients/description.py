@@ -22,7 +22,7 @@ from bfl.plugins import load_plugins
 from bfl.posteriors import Posterior
 from bfl.texts import few, from_json
 from clients import examples
-from clients.masked import masked_sums, read_task
+from clients.masked import mask_sums, read_task
 from clients.node import (
     Node,
     cached_configuration,
@@ -42,7 +42,7 @@ def describe(message: Message, context: Context) -> Message:
     own_examples, labels = 0, ""
     if not (plugins or problem):
         reading, private = examples.reading_of_query(query, node), query.get(wire.PRIVATE) is True
-        own_examples = examples.declared_examples(node, reading, private=private)
+        own_examples = examples.count_declared_examples(node, reading, private=private)
         labels = _find_label_problem(query, node)
     description = node_description.NodeDescription(
         partition_id=node.partition_id,
@@ -167,7 +167,7 @@ def add_up_table(message: Message, context: Context) -> Message:
         raise errors.public(errors.DataError(problem))
     if configuration.exchange.secure_sums:
         masked = read_task(message, node, Equal(), len(rows))
-        content = masked_sums(message, context, masked, sums, len(rows))
+        content = mask_sums(message, context, masked, sums, len(rows))
     else:
         nothing = np.zeros(0, np.float32)
         content = wire.reply_content(Posterior(nothing, nothing, sums), {NUM_EXAMPLES: len(rows)})

@@ -159,13 +159,13 @@ def examples_under_privacy(task: TrainTask, node: Node, configuration: Configura
     if task.examples is None:
         # Privacy of single examples does not hide how many there are.
         hidden = is_private(configuration.outgoing)
-        own = declared_examples(node, own_reading(configuration.keys.reading), private=hidden)
+        own = count_declared_examples(node, own_reading(configuration.keys.reading), private=hidden)
     else:
         own = int(task.examples.size)
     return own - held_back_count(own, configuration.held_back_share)
 
 
-def declared_examples(node: Node, reading: Reading, *, private: bool) -> int:
+def count_declared_examples(node: Node, reading: Reading, *, private: bool) -> int:
     """Return how many examples a node says it has: 1 for any number that is to stay unknown.
 
     ``reading`` decides how many are for training.

@@ -70,7 +70,7 @@ def train_masked_round(
     masked_task = read_task(message, client.node, configuration.weighting, count)
     update, *_ = train_update(message, context, task, client)
     received = read_posterior(message, configuration)
-    content = masked_reply(message, context, masked_task, configuration, update, received, count)
+    content = mask_update(message, context, masked_task, configuration, update, received, count)
     return Message(content, reply_to=message)
 
 
@@ -86,7 +86,7 @@ def read_task(
     return task
 
 
-def masked_reply(
+def mask_update(
     message: Message,
     context: Context,
     task: messages.MaskedTask,
@@ -105,7 +105,7 @@ def masked_reply(
     return _mask(message, context, task, vector, num_examples)
 
 
-def masked_sums(
+def mask_sums(
     message: Message,
     context: Context,
     task: messages.MaskedTask,

@@ -191,11 +191,11 @@ def cached_configuration(text: str, plugins_folder: str | None = None) -> Config
     """
     # A file that was changed since is another plugin.
     loaded = plugins.load_plugins(plugins.named_plugins(from_json(text)), plugins_folder)
-    return _resolved(text, plugins_folder, loaded)
+    return _resolve(text, plugins_folder, loaded)
 
 
 @lru_cache(maxsize=16)
-def _resolved(text: str, folder: str | None, loaded: tuple[plugins.Plugin, ...]) -> Configuration:
+def _resolve(text: str, folder: str | None, loaded: tuple[plugins.Plugin, ...]) -> Configuration:
     return resolve(from_json(text), check_data=False, on_client=True, plugins_of_node=folder)
 
 

@@ -60,7 +60,7 @@ def train_update(
     global_posterior = read_posterior(message, configuration)
     broadcast: Arrays = {}
     if parts or wire.EXTRAS in message.content:
-        broadcast = states.received_extras(message.content, parts, global_posterior)
+        broadcast = states.read_extras(message.content, parts, global_posterior)
 
     # State in: what was kept in the last round that the server has pooled.
     keeps_optimizer = keys.optimizer_state == "keep"

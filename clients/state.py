@@ -98,9 +98,7 @@ class PartStates:
         return sent, kept
 
 
-def received_extras(
-    content: RecordDict, parts: Sequence[TwoSidedPart], received: Posterior
-) -> Arrays:
+def read_extras(content: RecordDict, parts: Sequence[TwoSidedPart], received: Posterior) -> Arrays:
     """Return what the server has sent besides the posterior, if it is as the parts declare it."""
     try:
         arrays = extra_arrays(content)

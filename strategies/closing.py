@@ -17,7 +17,7 @@ from bfl.federation.wire import CLOSE
 from bfl.posteriors.posterior import VECTORS
 from bfl.printing import doing
 from strategies.flower_clients import FlowerClients
-from strategies.masked import masked_sums
+from strategies.masked import collect_masked_sums
 from strategies.method import Method, RunSupport
 from strategies.round import TrainingRequest
 from strategies.server_state import ServerState
@@ -89,7 +89,7 @@ class SumsRequest(TrainingRequest):
 def sums_of_clients(request: SumsRequest, clients: FlowerClients) -> tuple[Sequence[int], Array]:
     """Return whose sums have come, and their total (S,); masked where the exchange masks."""
     if request.method.exchange.secure_sums:
-        return masked_sums(clients, request, request.check)
+        return collect_masked_sums(clients, request, request.check)
     replies = clients.replies(request.name, clients.messages(request))
     partition_ids, total = list[int](), np.zeros(request.expected.point.size)
     for update in clients.updates(request, replies):

@@ -147,7 +147,7 @@ def discover(
     descriptions = NodeDescriptions(grid, **question)
     while True:
         described = descriptions.of_nodes_online(min(deadline, time.monotonic() + poll))
-        expected = _expected_number(clients, described)
+        expected = _agree_on_number(clients, described)
         partitions: dict[int, list[int]] = {}
         for node, description in described.items():
             partitions.setdefault(description.partition_id, []).append(node)
@@ -166,13 +166,13 @@ def discover(
             for partition, twins in sorted(partitions.items()):
                 if len(twins) > 1:
                     raise errors.ConfigurationError(
-                        f"{_listed(map(name_node, twins))} all have partition-id {partition} in "
+                        f"{_join(map(name_node, twins))} all have partition-id {partition} in "
                         "their node configuration; each needs its own, from 0"
                     )
             missing = (str(p) for p in range(expected) if p not in partitions)
             raise errors.RunError(
                 f"{len(described)} of {expected} nodes are there after {timeout:g} s "
-                f"(node-timeout), without partitions {_listed(missing, 100)}"
+                f"(node-timeout), without partitions {_join(missing, 100)}"
                 f"{descriptions.problems()}\nstart the missing SuperNodes, or set clients"
             )
         if not descriptions.silent():  # else listening has taken its time
@@ -241,13 +241,13 @@ class NodeDescriptions:
         self._failures: dict[int, str] = {}
         self._ask_again: dict[int, float] = {}  # by the monotonic clock, of nodes that were asked
         self._grid, self._outstanding = grid, Outstanding(grid)
-        asked = {
+        question = {
             "plugins": plugins,
             wire.PRIVATE: private,
             wire.NUM_CLASSES: num_classes,
             wire.CLASS_NAMES: [*class_names],
         }
-        self._question: dict[str, Any] = {key: value for key, value in asked.items() if value}
+        self._question: dict[str, Any] = {key: value for key, value in question.items() if value}
         self._paths: dict[str, str] = {}
         if dataset:
             self._question |= {wire.DATASET: portable_dataset(dataset[0]), **dataset[2].values()}
@@ -323,10 +323,10 @@ class NodeDescriptions:
             self._failures.pop(node, None)
 
 
-def _expected_number(clients: int, described: Mapping[int, NodeDescription]) -> int:
+def _agree_on_number(clients: int, described: Mapping[int, NodeDescription]) -> int:
     # Clients of another framework, whose code is not this package's, name none.
     if other := [n for n, d in described.items() if d.code not in (code_digest(), "")]:
-        raise errors.ConfigurationError(OTHER_CODE.format(_listed(map(name_node, other))))
+        raise errors.ConfigurationError(OTHER_CODE.format(_join(map(name_node, other))))
     numbers: dict[int, list[int]] = {}
     for node, description in described.items():
         if description.unfit:
@@ -335,7 +335,7 @@ def _expected_number(clients: int, described: Mapping[int, NodeDescription]) -> 
         numbers.setdefault(description.num_partitions, []).append(node)
     if len(numbers) > 1:
         answers = "; ".join(
-            f"{n} says {_listed(map(name_node, numbers[n]))}" for n in sorted(numbers)
+            f"{n} says {_join(map(name_node, numbers[n]))}" for n in sorted(numbers)
         )
         raise errors.ConfigurationError(
             f"the nodes disagree on num-partitions: {answers}. It is the number of clients and the "
@@ -354,7 +354,7 @@ def _expected_number(clients: int, described: Mapping[int, NodeDescription]) -> 
     return number
 
 
-def _listed(names: Iterable[str], most: int = 10) -> str:
+def _join(names: Iterable[str], most: int = 10) -> str:
     """Return the first names; there may be any number of them."""
     first = list(islice(names, most + 1))
     return f"{', '.join(first[:most])}{' and others' if len(first) > most else ''}"

@@ -103,7 +103,7 @@ class FlowerClients:
                 )
             self._alike["likelihood_examples"] = sum(self.num_examples.values())
 
-    def needed(self, selected: int) -> int:
+    def min_updates(self, selected: int) -> int:
         """Return how many of so many clients have to send a usable update, at least 1."""
         least = self.options.min_clients
         share = least * selected if least < 1 else min(least, selected)
@@ -111,7 +111,7 @@ class FlowerClients:
 
     def messages(self, request: TrainingRequest) -> list[Message]:
         """Return the messages of a round."""
-        self.usable, self.left_out = UsableReplies(self.needed(len(request.partition_ids))), {}
+        self.usable, self.left_out = UsableReplies(self.min_updates(len(request.partition_ids))), {}
         self._messages = [
             self.message(client, content, request.message_type, request.server_round)
             for client, content in self.contents(request).items()
@@ -194,13 +194,13 @@ class FlowerClients:
         self, request: TrainingRequest, replies: Iterable[Message]
     ) -> Iterator[tuple[int, received.ClientUpdate | None]]:
         """Yield the updates in replies as they come, by partition id; None where none is usable."""
-        asked = {each.metadata.message_id: each.metadata.dst_node_id for each in self._messages}
+        receivers = {each.metadata.message_id: each.metadata.dst_node_id for each in self._messages}
         nodes = {message.metadata.dst_node_id for message in self._messages}
         for reply in replies:
             # Flower answers by itself for a node that is gone, and names its own node; and who
             # answers in another's place has no second update. What is asked again has other ids.
             sender = reply.metadata.src_node_id
-            node = asked.get(reply.metadata.reply_to_message_id, sender)
+            node = receivers.get(reply.metadata.reply_to_message_id, sender)
             if node in nodes:
                 client = self.played_by[node]
                 problem = "" if node == sender else "another node has answered"

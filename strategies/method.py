@@ -202,7 +202,7 @@ class Method:
                 states[part.state_name] = {**states.get(part.state_name, {}), **first}
         return ServerState.first(posterior, clients, states)
 
-    def sent_extras(
+    def broadcast_extras(
         self, states: Mapping[str, two_sided.Arrays], posterior: Posterior
     ) -> two_sided.Arrays:
         """Return what all clients of a round are sent besides the posterior.

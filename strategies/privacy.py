@@ -183,7 +183,7 @@ def check_moving_statistics(configuration: Configuration, manifest: Manifest) ->
         )
 
 
-def hidden_numbers(configuration: Configuration) -> dict[str, str]:
+def hide_numbers(configuration: Configuration) -> dict[str, str]:
     """Return what a round's record says in place of numbers that nobody knows, or shall know."""
     names = [NUM_EXAMPLES] if is_private(configuration.outgoing) else []
     if configuration.exchange.secure_sums:

@@ -50,7 +50,7 @@ def round_request(method: Method, state: ServerState, seed: int) -> TrainingRequ
         expected=state.posterior,
         vectors=method.broadcast.vectors,
         name=f"round {state.server_round + 1}",
-        broadcast=method.sent_extras(state.parts, state.posterior) if method.parts else {},
+        broadcast=method.broadcast_extras(state.parts, state.posterior) if method.parts else {},
         declared=method.declared_replies(state.posterior) if method.parts else (),
     )
 

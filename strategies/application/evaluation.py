@@ -62,7 +62,7 @@ def start_tensorflow(configuration: Configuration, client_threads: int | None) -
         )
 
 
-def evaluated_ensemble(evaluator: Any, state: ServerState) -> EvaluatedEnsemble | None:
+def evaluate_models(evaluator: Any, state: ServerState) -> EvaluatedEnsemble | None:
     """Return what the models of the round that a state is of predict for the test images.
 
     None if nothing but the posterior predicts; NotFiniteError if the logits of no model are finite.

@@ -23,7 +23,7 @@ from bfl.experiments.results.table import metrics_table
 from bfl.federation.wire import Positions
 from bfl.posteriors.spread import describe_variances
 from bfl.printing import doing
-from strategies.application.evaluation import evaluated_ensemble
+from strategies.application.evaluation import evaluate_models
 from strategies.application.rounds import FederationRun
 from strategies.server_state import ServerState
 
@@ -107,7 +107,7 @@ def _evaluate(
     predictions: Any = None
     if state.server_round:
         with count_not_finite(numbers, ENSEMBLE):
-            ensemble = evaluated_ensemble(run.evaluator, state)
+            ensemble = evaluate_models(run.evaluator, state)
     with count_not_finite(numbers):
         predictions = predict(posterior, closed=closing)
     if predictions is None:

@@ -36,13 +36,13 @@ def check_before_start(
     warnings: list[str] = []
 
     @contextmanager
-    def collected() -> Iterator[None]:
+    def collect_refusals() -> Iterator[None]:
         try:
             yield
         except (ConfigurationError, DataError) as error:
             refused.append(error)
 
-    with collected():
+    with collect_refusals():
         # Of a run that was begun nodes have told some keys.
         if not own_data or (keys.name and not keys.resume):
             check_output(configuration)
@@ -50,11 +50,11 @@ def check_before_start(
             check_rule(configuration.pooling)
         if keys.initial_posterior and not keys.resume:
             given_posterior(keys.initial_posterior)
-    with collected():
+    with collect_refusals():
         check_privacy(configuration)
-    with collected():
+    with collect_refusals():
         whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
-        with collected():
+        with collect_refusals():
             if not own_data:
                 configuration.partition.names(whole.train_columns)
         check_table(configuration, whole)
@@ -63,8 +63,8 @@ def check_before_start(
         if not own_data:
             nodes = {number: number for number in range(clients)}
             data = divide(configuration, whole, Federation(nodes, dict.fromkeys(nodes, 0)))
-            asked = configuration.sampling.sample(keys.seed, 1, clients)
-            configuration.exchange.check_selected(len(asked))
+            selected = configuration.sampling.sample(keys.seed, 1, clients)
+            configuration.exchange.check_selected(len(selected))
             if keys.pretrain_examples:
                 split_off(data.dataset, keys.pretrain_examples, keys.pretrain_validation, data.used)
     if len(refused) == 1:

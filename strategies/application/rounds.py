@@ -150,10 +150,10 @@ class FederationRun(RunSupport):
         every = self.configuration.keys.evaluate_every
         if every and number % every == 0:
             with count_not_finite(metrics, ENSEMBLE):
-                ensemble = evaluation.evaluated_ensemble(self.evaluator, finished.state)
+                ensemble = evaluation.evaluate_models(self.evaluator, finished.state)
                 metrics |= ensemble.round_metrics(self.configuration.values) if ensemble else {}
         metrics |= self.privacy.epsilons() if self.privacy else {}
-        hidden = privacy.hidden_numbers(self.configuration)
+        hidden = privacy.hide_numbers(self.configuration)
         entry = {
             "round": number,
             "seconds": finished.seconds,

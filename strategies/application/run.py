@@ -134,7 +134,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
         with open_run(configuration, name, *recorded) as (folder, checkpoint):
             progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
             backend = "" if engine.client_threads is None else "serial"
-            advice = engine.advice = how_to_go_on(folder, backend)
+            advice = engine.advice = describe_resumption(folder, backend)
             evaluation.write_network(folder, configuration, divided.dataset)
             folder.write_json(files.PARTITION, described)
             for text in () if configuration.hides_measurements else warnings:
@@ -182,7 +182,7 @@ def check_states(configuration: Configuration, federation: Federation) -> None:
         )
 
 
-def how_to_go_on(folder: files.RunFolder, backend: str = "") -> str:
+def describe_resumption(folder: files.RunFolder, backend: str = "") -> str:
     """Return how to go on from the last round that is over, by the backend if one was named."""
     path = folder.path.resolve()
     named = str(folder.config().get("plugins", "")) if folder.holds(files.CONFIG) else ""

@@ -53,7 +53,7 @@ def pool_masked_round(
     sizes = {client: clients.num_examples[client] for client in request.partition_ids}
     weights = foreseen_weights(method.weighting, sizes)
     try:  # the grid follows from the previous posterior, which is another one in each round
-        check_accuracy(rule, previous, list(weights.values()), clients.needed(len(sizes)))
+        check_accuracy(rule, previous, list(weights.values()), clients.min_updates(len(sizes)))
     except errors.ConfigurationError as error:
         raise errors.RunError(f"{request.name} did not begin: {error}") from error
     wanted = WantedSum(
@@ -75,7 +75,7 @@ def pool_masked_round(
     return finish_round(request, pooled, unseen, {}, {}, manifest)
 
 
-def masked_sums(
+def collect_masked_sums(
     clients: FlowerClients, request: TrainingRequest, check: Callable[[Any, int], str | None]
 ) -> tuple[Sequence[int], Array]:
     """Return whose sums over data have come, and their total (S,), checked as one client's is."""
@@ -125,7 +125,7 @@ def check_masked(
     _check_clients_know_weights(method.weighting, configuration, sizes, why)
     for participants in dict.fromkeys(tuple(each) for _, each in sorted(selected.items())):
         weights = foreseen_weights(method.weighting, {each: known[each] for each in participants})
-        needed = clients.needed(len(participants))
+        needed = clients.min_updates(len(participants))
         check_accuracy(method.pooling, posterior, list(weights.values()), needed)
         if method.pooling.uses_previous:  # the grid of the rounds that follow is not known yet
             return
@@ -184,7 +184,7 @@ def add_up(
 
     An attempt that fails is made again, with fresh masks; the last failure is a RunError.
     """
-    needed = clients.needed(len(request.partition_ids))
+    needed = clients.min_updates(len(request.partition_ids))
     clients.usable, clients.left_out = flower_clients.UsableReplies(needed), {}
     left_out: set[int] = set()
     for attempts_left in reversed(range(clients.options.round_retries + 1)):

@@ -28,7 +28,7 @@ from bfl.federation.wire import (
 )
 from bfl.posteriors import Posterior
 from clients.client_app import reports_errors
-from clients.masked import advertise_keys, confirm, masked_reply, read_task, share_keys, unmask
+from clients.masked import advertise_keys, confirm, mask_update, read_task, share_keys, unmask
 from clients.node import Node
 from strategies import PosteriorPooling
 from strategies.server_state import Round
@@ -117,7 +117,7 @@ class MaskedNodes:
         if configuration.exchange.secure_sums:
             told = read_task(message, Node.of(context), configuration.weighting, count)
             update = self._training(task, received)
-            content = masked_reply(message, context, told, configuration, update, received, count)
+            content = mask_update(message, context, told, configuration, update, received, count)
         else:
             posterior = self._training(task, received)
             content = reply_content(posterior, {"num-examples": count})

@@ -33,9 +33,9 @@ from bfl.federation.wire import (
     reply_content,
 )
 from bfl.posteriors import Posterior
-from clients.masked import masked_reply, read_task
+from clients.masked import mask_update, read_task
 from clients.node import Node, cached_configuration
-from clients.state import ClientState, PartStates, client_state, received_extras
+from clients.state import ClientState, PartStates, client_state, read_extras
 from strategies import PosteriorPooling
 from strategies.server_state import Round, ServerState
 
@@ -94,7 +94,7 @@ def make_part_app(
             store = ClientState(folder)
         kept_before = store.restore(task) if store else {}
         states = PartStates.of(parts, kept_before, task, received)
-        beside = received_extras(message.content, parts, received)
+        beside = read_extras(message.content, parts, received)
         trained = training(task, received, beside, states)
         configuration = cached_configuration(task.configuration)
         sent = outgoing(configuration, task, trained.sent, received)
@@ -107,7 +107,7 @@ def make_part_app(
         if configuration.exchange.secure_sums:
             weighting = configuration.weighting
             told = read_task(message, Node.of(context), weighting, trained.examples)
-            return masked_reply(
+            return mask_update(
                 message, context, told, configuration, trained.sent, received, trained.examples
             )
         if fault == "refused":
