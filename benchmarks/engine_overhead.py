@@ -32,7 +32,9 @@ from measuring import (
     simulation_command,
 )
 
-from bfl.engine.flower import FlowerApp, RayEngine, new_context, new_run, simulation
+from bfl.engine.flower import new_context, new_run, simulation
+from bfl.engine.flower.app import FlowerApp
+from bfl.engine.flower.simulation import RayEngine
 from bfl.engine.serial import SerialGrid
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.client_metrics import NAMESPACE, TRAIN_SECONDS

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from bfl.configuration.settings import parse_pairs
-from bfl.engine.flower import FlowerApp, run_serially
+from bfl.engine.flower.app import FlowerApp, run_serially
 from strategies.posterior_pooling import PosteriorPooling
 
 ROOT = Path(__file__).resolve().parent.parent

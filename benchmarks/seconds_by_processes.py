@@ -18,7 +18,8 @@ from pathlib import Path
 
 from measuring import ROOT, Report, Row, Timing, options, publish, row, write_images
 
-from bfl.engine.flower import FlowerApp, RayEngine
+from bfl.engine.flower.app import FlowerApp
+from bfl.engine.flower.simulation import RayEngine
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.study import Choice, Study, read_study
 

@@ -17,7 +17,8 @@ from typing import Any
 from measuring import ROOT, Report, Timing, options, publish, row, simulation_command
 from training_round import BACKEND, BATCH, CLIENTS, settings
 
-from bfl.engine.flower import FlowerApp, RayEngine
+from bfl.engine.flower.app import FlowerApp
+from bfl.engine.flower.simulation import RayEngine
 
 QUOTED = 28.5
 """Seconds that Flower, Ray and TensorFlow took on a machine of two cores: 27 to 30."""

@@ -29,7 +29,8 @@ from measuring import (
 )
 from measuring import peer as command_of_peer
 
-from bfl.engine.flower import FlowerApp, RayEngine
+from bfl.engine.flower.app import FlowerApp
+from bfl.engine.flower.simulation import RayEngine
 from bfl.experiments.results.run_folder import RunFolder
 
 CLIENTS, PROCESSES, BATCH = 10, 2, 32

@@ -65,7 +65,7 @@ class ArrayFile(Mapping[str, Array]):
         # By what is damaged, zipfile, zlib and NumPy raise a dozen kinds.
         except Exception as error:
             raise DataError(
-                f"{path}: not a NumPy archive (.npz), nor an array (.npy): {_reason(error)}"
+                f"{path}: not a NumPy archive (.npz), nor an array (.npy): {reason_of(error)}"
             ) from error
 
     def __iter__(self) -> Iterator[str]:
@@ -97,7 +97,7 @@ class ArrayFile(Mapping[str, Array]):
         # As above: by what is damaged.
         except Exception as error:
             what = f"{printable(name)[:200]} " if name else ""
-            raise DataError(f"{self._path}: {what}cannot be read: {_reason(error)}") from error
+            raise DataError(f"{self._path}: {what}cannot be read: {reason_of(error)}") from error
 
     def checked(self, names: Iterable[str], shapes: Shapes | None = None) -> dict[str, Array]:
         """Return some arrays, of these shapes.
@@ -129,12 +129,13 @@ def open_regular(path: Path) -> Iterator[BufferedReader]:
     except FileNotFoundError as error:
         raise DataError(f"there is no file {path}") from error
     except (OSError, ValueError) as error:  # a name with a null character
-        raise DataError(f"{path}: cannot be read: {_reason(error)}") from error
+        raise DataError(f"{path}: cannot be read: {reason_of(error)}") from error
     with stream:
         yield stream
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Return in a few printable words what went wrong with a file."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     if "pickle" in text:  # which NumPy takes any other content for
         text = "it holds no arrays but Python objects, if any; store them by .astype(str) or (int)"

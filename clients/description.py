@@ -158,7 +158,9 @@ def add_up_table(message: Message, context: Context) -> Message:
     if configuration.hides_measurements:
         problem = "sums over a table are asked of a run with noise"
         raise errors.public(errors.ConfigurationError(problem))
-    table = _own_table(node, replace(configuration.keys.reading, columns=SUMMED, test_sites=""))
+    table = _own_table(
+        node, replace(configuration.keys.reading, table_columns=SUMMED, test_sites="")
+    )
     rows = pandas.DataFrame(dict(table.train_columns))
     columns = [Column.from_dict(each) for each in from_json(str(config[COLUMNS]))]
     sums = add_up(rows, columns, node.dataset)

@@ -180,7 +180,7 @@ def count_declared_examples(node: Node, reading: Reading, *, private: bool) -> i
 def own_data(location: str, reading: Reading = AS_STORED) -> Dataset:
     """Return the data that a node holds by itself: all of them are its own."""
     dataset = cached_dataset(location, "", reading)
-    sums_follow = dataset.encoding and reading.columns == SUMMED
+    sums_follow = dataset.encoding and reading.table_columns == SUMMED
     if dataset.numbered_here and not sums_follow:
         raise public(
             DataError(
@@ -200,4 +200,5 @@ def own_reading(reading: Reading) -> Reading:
 def reading_of_query(query: Mapping[str, Any], node: Node) -> Reading:
     """Return how the run reads a node's data; a private node adds up no columns of its table."""
     reading = own_reading(Reading.of(query)) if node.dataset else Reading.of(query)
-    return replace(reading, columns="") if node.private and reading.columns == SUMMED else reading
+    would_add_up = node.private and reading.table_columns == SUMMED
+    return replace(reading, table_columns="") if would_add_up else reading

@@ -11,10 +11,11 @@ import argparse
 from pathlib import Path
 
 import pandas as pd
+from pages import section_written
 
 import bfl
 from bfl.aggregation.pooling import pooling_rules
-from bfl.experiments.results.table import markdown_table, section_written
+from bfl.experiments.results.table import markdown_table
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "results" / "digits-hostile-clients.md"
 ATTACKS = ["honest", "sign-flip", "noise", "small-variance", "echo"]

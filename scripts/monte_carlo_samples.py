@@ -20,8 +20,9 @@ from statistics import fmean
 from typing import Any
 
 import pandas as pd
+from pages import section_written
 
-from bfl.experiments.results.table import markdown_table, section_written
+from bfl.experiments.results.table import markdown_table
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "results" / "monte-carlo-samples.md"

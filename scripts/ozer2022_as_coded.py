@@ -43,8 +43,7 @@ from ozer2022_spreads import (
     trained_sizes,
     variances,
 )
-
-from bfl.experiments.results.table import section_written
+from pages import section_written
 
 ROOT = Path(__file__).resolve().parent.parent
 PUBLISHED = ROOT / "configs" / "ozer2022" / "published"

@@ -25,7 +25,8 @@ import numpy as np
 from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.weightings import weightings
 from bfl.configuration import resolve
-from bfl.engine.flower import FlowerApp, RayEngine, run_serially
+from bfl.engine.flower.app import FlowerApp, run_serially
+from bfl.engine.flower.simulation import RayEngine
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.learning.inferences import inferences

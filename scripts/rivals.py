@@ -28,11 +28,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pages import section_written
 
 import bfl
 from bfl.evaluation.metrics import evaluate
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.results.table import markdown_table, section_written
+from bfl.experiments.results.table import markdown_table
 from bfl.posteriors.spread import isotropic
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"

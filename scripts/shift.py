@@ -15,11 +15,12 @@ import argparse
 from pathlib import Path
 
 import pandas as pd
+from pages import section_written
 
 import bfl
 from bfl.data.datasets.foreign import CORRUPTIONS
 from bfl.experiments.results.figures.style import new_figure, png
-from bfl.experiments.results.table import markdown_table, section_written
+from bfl.experiments.results.table import markdown_table
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 PAGE, NUMBERS = RESULTS / "which-rule.md", RESULTS / "which-rule-digits-picked" / "shift.csv"

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pages import section_written
 
-from bfl.experiments.results.table import markdown_table, section_written
+from bfl.experiments.results.table import markdown_table
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "results" / "variances.md"

@@ -16,7 +16,8 @@ from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.weightings import weightings
 from bfl.configuration import refuse_unread, resolve
 from bfl.configuration.settings import parse_pairs
-from bfl.engine.flower import FlowerApp, new_run, run_serially
+from bfl.engine.flower import new_run
+from bfl.engine.flower.app import FlowerApp, run_serially
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import Metric, metrics

@@ -8,7 +8,7 @@ import sys
 import time
 
 from bfl import printing
-from bfl.engine.flower import FlowerApp
+from bfl.engine.flower.app import FlowerApp
 from bfl.experiments.run.simulation import chosen_backend
 
 

@@ -11,7 +11,7 @@ from bfl.configuration.sources import read_toml
 from bfl.deployment.client_list import read_bound_nodes
 from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.experiments.results.run_folder import Files, RunFolder
-from bfl.experiments.studies import read_study
+from bfl.experiments.studies.study import read_study
 from bfl.federation.privacy import Ledger
 
 TOML = '# é\ntitle = "é"\n[base]\nrounds = 3\n'

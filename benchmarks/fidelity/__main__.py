@@ -11,7 +11,8 @@ import pandas as pd
 from benchmarks.fidelity import comparison
 from benchmarks.fidelity.comparison import CORRELATED, LOGISTIC, ORTHOGONAL, RATIO
 from bfl.experiments.results.figures.style import new_figure, png
-from bfl.experiments.results.table import markdown_table, section_written
+from bfl.experiments.results.table import markdown_table
+from scripts.pages import section_written
 
 TABLE, REFERENCES, FIGURE = "table.csv", "references.csv", "fidelity.png"
 SECTION = "fidelity"

@@ -68,9 +68,9 @@ def named_data(
     """Return a data set as in the key ``dataset``, its examples as the network takes them."""
     height, width, channels = network.image_shape
     size = height if height == width else 0
-    reading = replace(Reading.of(settings), size=size, channels=channels)
+    reading = replace(Reading.of(settings), image_size=size, image_channels=channels)
     if network.encoding:
-        reading = replace(reading, size=0, channels=0, encoding=network.encoding)
+        reading = replace(reading, image_size=0, image_channels=0, encoding=network.encoding)
     dataset = cached_dataset(data, data_dir, reading)
     for line in dataset.said:
         warnings.warn(line, stacklevel=3)

@@ -183,7 +183,7 @@ def _predictor(description: str) -> Predictor:
     from bfl.experiments.run.network import statistics_of
     from bfl.learning.networks.network import build_network
 
-    described = NetworkDescription.from_dict(json.loads(description))
+    described = NetworkDescription.model_validate_json(description)
     architecture = described.architecture
     network = build_network(
         architecture, described.inference, described.image_shape, len(described.class_names)

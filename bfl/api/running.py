@@ -17,7 +17,7 @@ from bfl.api.result import Result, load
 from bfl.configuration import resolve
 from bfl.configuration.component_slots import SLOTS
 from bfl.configuration.sources import read_config_file
-from bfl.engine.flower import FlowerApp
+from bfl.engine.flower.app import FlowerApp
 from bfl.engine.run import EngineRun, OnRound
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.run import simulation

@@ -16,7 +16,7 @@ from bfl.configuration.sources import read_run_config
 from bfl.data.datasets import Dataset, Reading, cached_dataset, said_of
 from bfl.data.datasets.base import rows_of
 from bfl.data.datasets.encoding import INDICATOR, MEAN, REFUSE, missing_cells
-from bfl.engine.flower import FlowerApp, Values
+from bfl.engine.flower.app import FlowerApp, Values
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.run import simulation
 from bfl.printing import doing
@@ -81,7 +81,7 @@ def check_run(values: Values, nodes: int = 0, *, check_data: bool = True) -> Dat
         try:
             if nodes:
                 milder = resolve(app.run_config(milder_values), check_data=check_data)
-                lines = app.load_server().check_before_start(milder, nodes, own_data=True)
+                lines = app.load(app.server).check_before_start(milder, nodes, own_data=True)
             else:
                 lines = _of_simulation(app, milder_values)
         except (ConfigurationError, DataError) as error:
@@ -112,12 +112,12 @@ def _milder(reading: Reading, refusal: str) -> Reading:
     """Return how data are read with what a refusal names filled, or else left out."""
     if reading.missing == REFUSE and "missing=" in refusal:
         return replace(reading, missing=MEAN)
-    left_out = reading.columns_left_out
+    left_out = reading.left_out
     # With the rows that hold them, a refusal counts all columns of its kind.
     named = re.findall(r"'([^',]+)'(?= \d)", refusal)
     named = named or re.findall(r"(?<!unknown )column '([^',]+)'", refusal)
     more = [name for name in dict.fromkeys(named) if name not in (*left_out, reading.target)]
-    return replace(reading, left_out=",".join([*left_out, *more]))
+    return replace(reading, columns_left_out=",".join([*left_out, *more]))
 
 
 def _contents(dataset: Dataset, missing: str, site: str) -> Iterator[str]:

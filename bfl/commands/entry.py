@@ -18,22 +18,14 @@ from psutil import Process
 from bfl.commands.interruption import Interruption
 from bfl.printing import doing, print_anywhere, shown
 
-COMPUTE = (
-    ["run"],
-    ["close"],
-    ["check"],
-    ["predict"],
-    ["evaluate"],
-    ["federation", "run"],
-    ["federation", "check"],
-)
+COMPUTE = ("run", "close", "check", "predict", "evaluate", "federation run", "federation check")
 """Commands that show what they are doing from the first second."""
 
 
 def bfl() -> int:
     """Run the command ``bfl`` and return its exit status."""
-    words = sys.argv[1:3]
-    return _run("bfl.commands.main", computes=words[:1] in COMPUTE or words in COMPUTE)
+    given = {" ".join(sys.argv[1:2]), " ".join(sys.argv[1:3])}
+    return _run("bfl.commands.main", computes=not given.isdisjoint(COMPUTE))
 
 
 def flower_simulation() -> int:

@@ -211,7 +211,7 @@ def start_run(given: argparse.Namespace) -> None:
     keys = configuration.keys
     clients = ClientList.read(given.folder / private_files.CLIENTS).num_partitions
     printing.doing("the data are read")
-    app.load_server().check_before_start(configuration, clients, own_data=True)
+    app.load(app.server).check_before_start(configuration, clients, own_data=True)
     if chosen and configuration.exchange.secure_sums:
         raise ConfigurationError(
             f"--baselines {given.baselines}: a client's own model is no sum over clients, and "

@@ -15,7 +15,7 @@ from bfl.commands.terminal import (
 )
 from bfl.configuration import resolve
 from bfl.configuration.sources import read_run_config, with_own_plugins
-from bfl.engine.flower import OWN_SERVER, FlowerApp, Values
+from bfl.engine.flower.app import OWN_SERVER, FlowerApp, Values
 from bfl.engine.run import EngineRun
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import DATA, METRICS, REPORT, RunFolder
@@ -100,9 +100,7 @@ def add_to(options: argparse.ArgumentParser, backend: str = "auto") -> None:
         help="make beside it each client's own model, and the one of all data in one place",
     )
     options.add_argument(
-        "--verbose",
-        action="store_true",
-        help="show what Flower and Ray log as well",
+        "--verbose", action="store_true", help="show what Flower and Ray log as well"
     )
     options.set_defaults(run=start)
 

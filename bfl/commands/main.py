@@ -18,23 +18,14 @@ COMMANDS = {
     "plot": ("study.add_plot_to", "draw the figures of a run or of a study"),
     "report": ("study.add_report_to", "write a report: one HTML file to send"),
     "init": ("study.add_init_to", "make a folder to begin with: configuration, rule and study"),
-    "show": (
-        "runs.add_show_to",
-        "print a run's final metrics; or, without a folder, what a run configuration resolves to",
-    ),
+    "show": ("runs.add_show_to", "print a run's final metrics, or a configuration with defaults"),
     "study": ("study.add_to", "make the missing runs of a study"),
     "table": ("study.add_table_to", "print a study's table next to the published one"),
     "predict": ("predict.add_to", "predict images with the posterior of a run"),
     "evaluate": ("predict.add_evaluate_to", "evaluate a finished run on any labelled data set"),
-    "close": (
-        "flower_simulation.add_close_to",
-        "make the closing round of a simulation that is over",
-    ),
+    "close": ("flower_simulation.add_close_to", "make a finished simulation's closing round"),
     "runs": ("runs.add_to", "list the runs of a folder: state and final metrics"),
-    "federation": (
-        "federation.add_to",
-        "a federation on real machines: certificates, keys, server, clients",
-    ),
+    "federation": ("federation.add_to", "a federation on real machines: set up, changed, and run"),
 }
 """The commands: the function that adds a command's options, and what the command does."""
 

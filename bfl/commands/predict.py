@@ -206,7 +206,7 @@ def _read_images(given: argparse.Namespace, result: Result) -> tuple[Sequence[An
         return range(len(images)), images
     height, width, channels = result.image_shape
     size = height if height == width else 0
-    reading = replace(Reading.of(result.configuration), size=size, channels=channels)
+    reading = replace(Reading.of(result.configuration), image_size=size, image_channels=channels)
     if reading.pixel_range:
         raise DataError(
             f"{given.data} is of image files, and {given.folder} was made on measurements "

@@ -7,14 +7,10 @@ from pathlib import Path
 
 import tomli_w
 
-from bfl.commands.terminal import (
-    add_run_config_to,
-    console,
-    path_argument,
-)
+from bfl.commands.terminal import add_run_config_to, console, path_argument
 from bfl.configuration import refuse_unread, resolve
 from bfl.configuration.sources import read_run_config
-from bfl.engine.flower import FlowerApp
+from bfl.engine.flower.app import FlowerApp
 from bfl.errors import ConfigurationError, DataError
 from bfl.evaluation.regression import ERROR
 from bfl.experiments.results.run_folder import CONFIG, METRICS, RunFolder, is_written_to

@@ -32,21 +32,19 @@ def exits_with_status(command: Callable[[list[str] | None], None]) -> Callable[.
         with Interruption() as interruption:
             try:
                 command(arguments)
-            except KeyboardInterrupt as error:
-                return interruption.over(error)
-            except SystemExit as error:
-                if interruption.number:  # of Ray, which sets a handler of its own while it starts
+            # Ray, which sets a handler of its own while it starts, raises SystemExit.
+            except (KeyboardInterrupt, SystemExit, BflError, OSError) as error:
+                if interruption.number or isinstance(error, KeyboardInterrupt):
                     return interruption.over(error)
-                raise
-            except (BflError, OSError) as error:
-                if interruption.number:
-                    return interruption.over(error)
+                if isinstance(error, SystemExit):
+                    raise
                 if isinstance(error, ConfigurationError | DataError):
                     return _say("refused", str(error), 2)
+                reason = str(error)
                 if isinstance(error, OSError):
                     where = f" {error.filename}" if error.filename else ""
-                    return _say("failed", f"cannot use{where}: {error.strerror or error}", 1)
-                return _say("failed", str(error), 1)
+                    reason = f"cannot use{where}: {error.strerror or error}"
+                return _say("failed", reason, 1)
             return 0
 
     return run

@@ -14,7 +14,7 @@ from bfl.aggregation.samplers import Sampler
 from bfl.aggregation.server_optimizers import ServerOptimizer
 from bfl.aggregation.weightings import Weighting
 from bfl.closing import Closing
-from bfl.data.partitions import Partition
+from bfl.data.partitions.base import Partition
 from bfl.evaluation.predictives import Predictive
 from bfl.federation.attacks import Attack
 from bfl.federation.broadcasts import Broadcast

@@ -32,11 +32,12 @@ def as_pixels(images: Mapping[str, Array], pixel_range: str = "") -> dict[str, I
     if not pixel_range and all(array.dtype == np.uint8 for array in images.values()):
         return dict(images)
     found: dict[str, Images] = {}
+    low, high = range_of(pixel_range) if pixel_range else (0.0, 1.0)
     for name, array in images.items():
-        low, high = range_of(pixel_range) if pixel_range else (0.0, 1.0)
         if array.dtype == np.uint8 and not pixel_range:
-            high = 255.0
-        elif array.dtype.kind not in ("iuf" if pixel_range else "f"):
+            found[name] = array.astype(np.float32)
+            continue
+        if array.dtype.kind not in ("iuf" if pixel_range else "f"):
             raise DataError(f"{name} has the type {array.dtype}; {ALLOWED}")
         with np.errstate(over="ignore"):
             outside = ~((array >= low) & (array <= high))
@@ -45,10 +46,6 @@ def as_pixels(images: Mapping[str, Array], pixel_range: str = "") -> dict[str, I
             raise DataError(
                 f"{name}{list(place)} is {array[place]}, outside {low:g} to {high:g}; {ALLOWED}"
             )
-        if not pixel_range:
-            scale = 1 if high == WHITE else WHITE
-            found[name] = array.astype(np.float32) * np.float32(scale)
-            continue
         found[name] = np.empty(array.shape, np.float32)
         for start in range(0, len(array), AT_ONCE):
             above = array[start : start + AT_ONCE].astype(np.float64) - low

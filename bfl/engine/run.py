@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bfl.errors import RunError
@@ -21,35 +22,27 @@ OnRound = Callable[[int, Mapping[str, Any], "Posterior"], object]
 _in_progress: list[EngineRun] = []
 
 
+@dataclass(eq=False)
 class EngineRun:
     """One run of an engine; the ServerApp's grid has it, and so has who has started the run.
 
     The grid raises as soon as the run has been ended, so that nobody waits for replies any longer.
 
-    Args:
+    Attributes:
         console: Shows the rounds; by default that of standard output.
         on_round: Called with the number, the metrics and the posterior of each round that is over.
         verbose: Whether its lines have all numbers.
-
-    Attributes:
         advice: What the user can do when the run ends early.
         client_threads: The threads of clients that compute in this process; None: they have their
             own.
     """
 
-    def __init__(
-        self,
-        console: Console | None = None,
-        on_round: OnRound = lambda *_: None,
-        *,
-        verbose: bool = False,
-    ) -> None:
-        self.console = console
-        self.verbose = verbose
-        self.on_round = on_round
-        self.client_threads: int | None = None
-        self.advice = ""
-        self._reason = ""
+    console: Console | None = None
+    on_round: OnRound = lambda *_: None
+    verbose: bool = False
+    advice: str = ""
+    client_threads: int | None = None
+    _reason: str = ""
 
     @property
     def ended(self) -> bool:

@@ -22,7 +22,7 @@ from bfl.data.datasets.server_data import (
     without,
 )
 from bfl.data.datasets.subset import train_positions, with_test_examples
-from bfl.data.partitions import describe, own_test_split
+from bfl.data.partitions.base import describe, own_test_split
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import without_numbers
 from bfl.experiments.run.network import check_images, personal_architecture
@@ -271,7 +271,7 @@ def warnings_of_data(configuration: Configuration, dataset: Dataset) -> list[str
         )
     site = getattr(partition, "site_column", "")
     if dataset.encoding and site in [column.name for column in dataset.encoding.columns]:
-        left_out = ",".join([*configuration.keys.reading.columns_left_out, site])
+        left_out = ",".join([*configuration.keys.reading.left_out, site])
         warnings.append(
             f"partition '{partition.name}:{site}': the column is an input as well; "
             f'columns-left-out="{left_out}" drops it'

@@ -82,7 +82,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
             dataset=(
                 keys.dataset,
                 keys.data_dir,
-                replace(keys.reading, columns=SUMMED) if summing else keys.reading,
+                replace(keys.reading, table_columns=SUMMED) if summing else keys.reading,
             ),
         )
         check_attackers(configuration, federation)

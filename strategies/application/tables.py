@@ -116,7 +116,7 @@ def sum_columns(
 def _ask_tables(
     configuration: Configuration, grid: Grid, federation: Federation, own: list[int]
 ) -> dict[int, node_description.TableDescription]:
-    question: dict[str, Any] = replace(configuration.keys.reading, columns=SUMMED).values()
+    question: dict[str, Any] = replace(configuration.keys.reading, table_columns=SUMMED).values()
     question[VERSION] = WIRE_FORMAT
     content = RecordDict({CONFIG: ConfigRecord(question)})
     return federation.ask(

@@ -12,14 +12,10 @@ import bfl
 from bfl.closing.closed import UNLIKE
 from bfl.configuration import resolve
 from bfl.configuration.sources import read_run_config
-from bfl.engine.flower import FlowerApp
+from bfl.engine.flower.app import FlowerApp
 from bfl.experiments.results.report import run_report
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.run.simulation import (
-    DEFAULT_CLOSING,
-    DEFAULT_CLOSING_OF_NUMBERS,
-    with_closing,
-)
+from bfl.experiments.run.simulation import DEFAULT_CLOSING, DEFAULT_CLOSING_OF_NUMBERS, with_closing
 
 PLUGIN = """
 from bfl.learning.models import architectures

@@ -67,7 +67,7 @@ def test_a_data_frame_by_site_becomes_predictions(tmp_path: Path) -> None:
     site = frame[:5].rename(columns={"outcome": "target"})
     site.to_csv(tmp_path / "node.csv", index=False)
     known = (Path(result.folder) / "network.json").read_text()
-    node = load_dataset(f"table:{tmp_path / 'node.csv'}", "", Reading(columns=known))
+    node = load_dataset(f"table:{tmp_path / 'node.csv'}", "", Reading(table_columns=known))
     assert not node.numbered_here
     assert node.class_names == result.class_names
     # A kind that training had none of is taken, and said.

@@ -12,8 +12,8 @@ from bfl.closing.closed import UNLIKE
 from bfl.commands.main import main
 from bfl.configuration import resolve
 from bfl.errors import BflError, ConfigurationError
-from bfl.experiments.results import RunFolder
 from bfl.experiments.results.report import run_report
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.simulation import DEFAULT_CLOSING_OF_NUMBERS
 
 

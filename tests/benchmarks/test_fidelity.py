@@ -10,7 +10,7 @@ from scipy import special, stats
 from benchmarks.fidelity import __main__ as command
 from benchmarks.fidelity import comparison, methods, network, problems
 from benchmarks.fidelity.problems import PRIOR_PRECISION, SCALES, SIZES, Gaussian, joined
-from bfl.experiments.results.table import section_written
+from scripts.pages import section_written
 
 N = np.array(SIZES, float)
 OMEGA = N / N.sum()

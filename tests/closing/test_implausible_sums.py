@@ -8,14 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_closings import (
-    CLASSES,
-    FEATURES,
-    all_closings,
-    data_of,
-    start,
-    sums_of,
-)
+from test_closings import CLASSES, FEATURES, all_closings, data_of, start, sums_of
 
 from bfl.closing.base import (
     HEAD,

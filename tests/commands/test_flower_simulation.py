@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bfl.commands.flower_simulation import main
-from bfl.engine.flower import FlowerApp
+from bfl.engine.flower.app import FlowerApp
 from bfl.errors import ConfigurationError
 from bfl.experiments.run.simulation import agree_on_clients
 from bfl.printing import print_anywhere
@@ -111,12 +111,12 @@ def test_what_is_started_is_said_before_what_takes_long(
     """And a setting of a part that the run does not have is refused."""
     said: list[str] = []
 
-    def stop(app: FlowerApp) -> None:
+    def stop(app: FlowerApp, name: str) -> None:
         captured = capsys.readouterr()
-        said.extend((app.server, captured.out, captured.err))
+        said.extend((name, captured.out, captured.err))
         raise ConfigurationError("as far as this test goes")
 
-    monkeypatch.setattr(FlowerApp, "load_server", stop)
+    monkeypatch.setattr(FlowerApp, "load", stop)
     monkeypatch.chdir(tmp_path)
     pairs = 'strategy="conflation" closing="none"'
     assert main(["--app", str(ROOT), "--num-supernodes", "3", "--run-config", pairs]) == 2

@@ -61,9 +61,7 @@ INT, TERM = signal.SIGINT, signal.SIGTERM
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "doing"),
-    [
-        *((TERM, "compute_for_ever"), (INT, "leave_a_thread"), (TERM, "end_by_another_error")),
-    ],
+    [(TERM, "compute_for_ever"), (INT, "leave_a_thread"), (TERM, "end_by_another_error")],
 )
 def test_a_command_ends_with_its_processes(number: int, doing: str, tmp_path: Path) -> None:
     terminal = Terminal([sys.executable, "-c", COMMAND, doing], tmp_path)

@@ -17,7 +17,7 @@ from bfl.configuration.compatibility import PROPERTIES
 from bfl.configuration.component_slots import REGISTRIES, SLOTS
 from bfl.configuration.settings import settings_of, unset_values
 from bfl.configuration.sources import read_run_config
-from bfl.engine.flower import FlowerApp
+from bfl.engine.flower.app import FlowerApp
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.attacks import attacks

@@ -93,5 +93,5 @@ def test_foreign_pictures_need_no_classes_and_are_all_taken(tmp_path: Path) -> N
     for number in range(len(digits.test_labels) + 3):
         folder = tmp_path / "own" if number % 2 else tmp_path
         Image.new("RGB", (9 + number % 2, 6)).save(folder / f"{number}.png")
-    (found,) = foreign_images(f"folder:{tmp_path}", "", digits, Reading(fit="pad"))
+    (found,) = foreign_images(f"folder:{tmp_path}", "", digits, Reading(image_fit="pad"))
     assert found.images.shape == (len(digits.test_labels) + 3, *digits.image_shape)

@@ -63,12 +63,12 @@ def refused(word: str, named: str, kind: type[BflError], reading: Reading | None
     assert "\n" not in str(error.value)
 
 
-TARGET = Reading(target="outcome", left_out="site", test_share=0.25)
+TARGET = Reading(target="outcome", columns_left_out="site", test_share=0.25)
 NUMBERS = Reading(target="age", task="regression")
 TABLES: dict[str, tuple[dict[str, Any], Reading, str]] = {
     "no target": ({}, Reading(), "the key target"),
     "another target": ({}, Reading(target="outcomes"), "'outcome'"),
-    "another column left out": ({}, Reading(target="outcome", left_out="sites"), "'site'"),
+    "another column left out": ({}, Reading(target="outcome", columns_left_out="sites"), "'site'"),
     "missing number": ({"age": [*range(38), np.nan, 1.0]}, TARGET, "row 39 "),
     "missing text": ({"stage": ["i"] * 4 + [None] + ["ii"] * 35}, TARGET, "row 5 "),
     "missing class": ({"outcome": ["well"] * 9 + [None] + ["ill"] * 30}, TARGET, "row 10 "),

@@ -22,7 +22,7 @@ from bfl.configuration.settings import parse_pairs
 from bfl.data.datasets import load_dataset
 from bfl.data.datasets.subset import train_positions
 from bfl.deployment.private_files import FederationFolder
-from bfl.engine.flower import FlowerApp, run_serially
+from bfl.engine.flower.app import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]

@@ -9,7 +9,7 @@ from flower_processes import ROOT, Flower, free_ports, run_config, wait_for
 from installed import executable
 
 from bfl.configuration.settings import parse_pairs
-from bfl.engine.flower import FlowerApp, run_serially
+from bfl.engine.flower.app import FlowerApp, run_serially
 from bfl.engine.flower.warm import flower_command
 from bfl.experiments.results.run_folder import RunFolder
 

@@ -28,7 +28,7 @@ from flower_processes import (
 from bfl.configuration.settings import parse_pairs
 from bfl.deployment import setup
 from bfl.deployment.settings import ServerSettings
-from bfl.engine.flower import FlowerApp, run_serially
+from bfl.engine.flower.app import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.state import Snapshots
 

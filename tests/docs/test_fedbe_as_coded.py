@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from bfl.experiments.studies import read_study
+from bfl.experiments.studies.study import read_study
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "fedbe.md"

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bfl.experiments.results.table import section_written
-from bfl.experiments.studies import read_study
+from bfl.experiments.studies.study import read_study
+from scripts.pages import section_written
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

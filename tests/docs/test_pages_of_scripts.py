@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bfl.experiments.results.table import section_written
+from scripts.pages import section_written
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 

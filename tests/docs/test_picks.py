@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from bfl.errors import ConfigurationError
-from bfl.experiments.studies import read_study
 from bfl.experiments.studies.claims import check_seeds
 from bfl.experiments.studies.results import StudyResults
+from bfl.experiments.studies.study import read_study
 from bfl.experiments.studies.table import StudyTable
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from bfl.configuration.sources import read_toml
-from bfl.experiments.studies import read_study
+from bfl.experiments.run.resume import configuration_hash
 from bfl.experiments.studies.results import open_study
-from bfl.experiments.studies.study import configuration_hash
+from bfl.experiments.studies.study import read_study
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results"

@@ -11,9 +11,7 @@ from bfl.federation.wire import TrainTask, posterior_from_arrays, posterior_to_a
 
 
 def numpy_app(
-    clients: int,
-    failure: Callable[[TrainTask], Error | None] = lambda task: None,
-    **says: Any,
+    clients: int, failure: Callable[[TrainTask], Error | None] = lambda task: None, **says: Any
 ) -> ClientApp:
     """Return an app of so many clients.
 

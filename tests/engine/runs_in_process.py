@@ -11,8 +11,8 @@ import pytest
 from flwr.app import Message, RecordDict
 
 from bfl.archives import strip_prefix
-from bfl.engine.flower import FlowerApp, run_serially
-from bfl.experiments.results import RunFolder
+from bfl.engine.flower.app import FlowerApp, run_serially
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.federation.state import Snapshots
 from strategies import updates as received

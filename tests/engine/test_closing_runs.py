@@ -14,7 +14,7 @@ from bfl.configuration import resolve
 from bfl.data.datasets import cached_dataset, load_dataset
 from bfl.data.datasets.subset import with_test_examples
 from bfl.errors import ConfigurationError
-from bfl.experiments.results import RunFolder
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.state import Snapshots
 from strategies import closing
 from strategies.application.data import divide

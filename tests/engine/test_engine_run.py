@@ -31,8 +31,7 @@ def test_the_first_reason_counts_and_no_other_run_is_concerned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "notes"),
-    [(KeyboardInterrupt(), ["go on"]), (ValueError("no luck"), [])],
+    ("error", "notes"), [(KeyboardInterrupt(), ["go on"]), (ValueError("no luck"), [])]
 )
 def test_an_exception_ends_the_run(error: BaseException, notes: list[str]) -> None:
     run = EngineRun()

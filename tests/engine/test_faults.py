@@ -14,7 +14,7 @@ import pytest
 
 from bfl.commands.flower_simulation import main
 from bfl.configuration.settings import parse_pairs
-from bfl.engine.flower import FlowerApp, run_serially
+from bfl.engine.flower.app import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent.parent

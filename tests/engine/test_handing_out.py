@@ -6,10 +6,7 @@ import pytest
 from flwr.app import Message, RecordDict
 from flwr.proto.task_pb2 import Task
 from flwr.server.superlink.fleet.vce import vce_api
-from flwr.server.superlink.linkstate import (
-    InMemoryLinkState,
-    LinkStateFactory,
-)
+from flwr.server.superlink.linkstate import InMemoryLinkState, LinkStateFactory
 from flwr.server.superlink.linkstate.in_memory_linkstate import RunRecord
 from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
 from flwr.supercore.object_store import ObjectStoreFactory

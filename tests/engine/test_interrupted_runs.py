@@ -10,7 +10,7 @@ from installed import executable
 from runs_in_process import digests
 
 from bfl.configuration.settings import parse_pairs
-from bfl.engine.flower import FlowerApp, run_serially
+from bfl.engine.flower.app import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -10,7 +10,7 @@ from runs_in_process import make_run
 from bfl.configuration import resolve
 from bfl.data.datasets import cached_dataset
 from bfl.data.datasets.subset import with_test_examples
-from bfl.experiments.results import RunFolder
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.evaluator import Evaluator
 from bfl.posteriors import Posterior
 

@@ -23,12 +23,7 @@ GONE = "client 1: what it kept in round 1 is gone"
 CLIENTS = 2
 
 
-def run(
-    values: Any,
-    threads: int | None = None,
-    *,
-    code: int = RUN_CANNOT_GO_ON,
-) -> RunFolder:
+def run(values: Any, threads: int | None = None, *, code: int = RUN_CANNOT_GO_ON) -> RunFolder:
     """Make a run whose second client loses what it keeps once it has a file of that name."""
 
     def failure(task: TrainTask) -> Error | None:

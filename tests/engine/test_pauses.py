@@ -51,9 +51,10 @@ class Clock:
         return self.now
 
 
-def test_a_node_looks_soon_after_work_and_less_often_then() -> None:
+def test_a_node_looks_soon_after_work_and_less_often_then(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    node = Pauses(clock.sleep, lambda: clock.now)
+    monkeypatch.setattr(flower_process, "time", clock)
+    node = Pauses()
     for _ in range(200):
         node.sleep(3)
     assert clock.slept[:3] == [0.25, 0.25, 0.25]

@@ -106,12 +106,7 @@ def test_other_personal_models_change_no_byte_that_is_sent(
 ) -> None:
     _, before, _ = mixed
     replies = watch_updates(monkeypatch)
-    run(
-        values,
-        tmp_path / "other",
-        personal_models="cnn1:1,mlp",
-        personal_learning_rate=0.1,
-    )
+    run(values, tmp_path / "other", personal_models="cnn1:1,mlp", personal_learning_rate=0.1)
     assert len(replies) == len(before)
     for one, other in zip(before, replies, strict=True):
         for name, array in one["arrays"].items():

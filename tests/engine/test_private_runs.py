@@ -11,9 +11,7 @@ from bfl.engine.serial import SerialGrid
 from bfl.experiments.results.figures import draw
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.privacy import gaussian_epsilon
-from strategies.privacy import (
-    LEDGER,
-)
+from strategies.privacy import LEDGER
 
 PLAIN: dict[str, Any] = {
     "model": "mlp",

@@ -15,7 +15,7 @@ import pytest
 from installed import executable
 
 from bfl.configuration.settings import parse_pairs
-from bfl.engine.flower import FlowerApp, run_serially
+from bfl.engine.flower.app import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]

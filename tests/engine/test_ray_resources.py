@@ -14,7 +14,8 @@ import pytest
 import ray
 
 from bfl.engine import ray_cluster
-from bfl.engine.flower import FlowerApp, RayEngine
+from bfl.engine.flower.app import FlowerApp
+from bfl.engine.flower.simulation import RayEngine
 from bfl.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -24,12 +24,7 @@ import strategies.flower_clients
 from bfl.deployment.proxy import MOST_BYTES
 from bfl.engine.flower import new_run
 from bfl.errors import ProtocolError
-from bfl.federation.secure_aggregation.messages import (
-    SECURE,
-    Fields,
-    Shares,
-    read_masked_vector,
-)
+from bfl.federation.secure_aggregation.messages import SECURE, Fields, Shares, read_masked_vector
 from bfl.federation.wire import posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies.flower_clients import ALLOWANCE, TIMES, exchange

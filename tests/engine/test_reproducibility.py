@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from bfl.configuration.settings import parse_pairs
-from bfl.engine.flower import FlowerApp, RayEngine, run_serially
+from bfl.engine.flower.app import FlowerApp, run_serially
+from bfl.engine.flower.simulation import RayEngine
 from bfl.experiments.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -78,10 +78,7 @@ def interrupt(
             run(folder, **changes)
 
 
-@pytest.mark.parametrize(
-    ("after", "where"),
-    [(1, "record"), (3, "checkpoint"), (ROUNDS, "record")],
-)
+@pytest.mark.parametrize(("after", "where"), [(1, "record"), (3, "checkpoint"), (ROUNDS, "record")])
 def test_an_interrupted_run_ends_as_if_nothing_had_happened(
     after: int,
     where: str,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from runs_in_process import ROOT, make_run
 
-from bfl.engine.flower import FlowerApp, run_serially
+from bfl.engine.flower.app import FlowerApp, run_serially
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 

@@ -61,11 +61,7 @@ Run = Callable[..., tuple[RunFolder, list[Dataset]]]
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Make a run on so many nodes' tables; return its folder and the nodes' data."""
 
-    def make(
-        nodes: int,
-        change: Callable[[int, pd.DataFrame], pd.DataFrame],
-        **keys: Any,
-    ) -> Any:
+    def make(nodes: int, change: Callable[[int, pd.DataFrame], pd.DataFrame], **keys: Any) -> Any:
         for node in range(nodes + 1):
             change(node, table(node)).to_csv(tmp_path / f"{node}.csv", index=False)
 
@@ -129,7 +125,8 @@ def test_a_number_that_is_predicted_is_standardised_by_all_rows(run: Run) -> Non
 @pytest.mark.slow
 def test_a_run_with_noise_is_told_the_columns(run: Run) -> None:
     every = pd.concat([table(node) for node in range(3)]).drop(columns=["site", "target"])
-    columns = Encoding.of(every.reset_index(drop=True), "all", "indicator").to_list()
+    encoding = Encoding.of(every.reset_index(drop=True), "all", "indicator")
+    columns = [dict(vars(column)) for column in encoding.columns]
     columns[0]["mean"] = 51.0
     content = {"columns": columns, "class-names": ["dead", "ill", "well"]}
     given = {"example-privacy": "dp-sgd", "table-columns": json.dumps(content)}
@@ -172,7 +169,7 @@ def test_tables_that_do_not_go_together_are_refused(
 def test_a_private_node_says_nothing_of_its_rows(tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     table(1).to_csv(path, index=False)
-    reading = Reading(missing="indicator", left_out="site", columns=SUMMED)
+    reading = Reading(missing="indicator", columns_left_out="site", table_columns=SUMMED)
     asked: dict[str, Any] = {**reading.values(), VERSION: WIRE_FORMAT}
     node: Any = {"partition-id": 0, "num-partitions": 1, "dataset": f"table:{path}"}
     for private in (False, True):

@@ -135,7 +135,7 @@ def test_a_task_that_takes_too_long_is_ended(
     """Its worker is killed, and not asked: it would hand in an end without an answer."""
     worker.play(Task("a", "bundle"), nothing)
     with monkeypatch.context() as shorter:
-        shorter.setattr(worker, "_timeout", 1.0)
+        shorter.setattr(worker, "timeout", 1.0)
         worker.play(Task("hang", "bundle"), nothing)
     assert ["task-timeout" in message for message in said] == [True]
     assert (tmp_path / "hangs").exists()

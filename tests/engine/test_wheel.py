@@ -126,7 +126,7 @@ def test_a_run_of_a_federation_ships_all_code(scripts: Path, tmp_path: Path) -> 
     code = """
 import io, zipfile
 from flwr.cli.build import build_fab_from_disk
-from bfl.engine.flower import FlowerApp
+from bfl.engine.flower.app import FlowerApp
 from bfl.engine.flower.app import bundled
 with bundled(FlowerApp.own().folder) as folder:
     print(*zipfile.ZipFile(io.BytesIO(build_fab_from_disk(folder))).namelist(), sep="\\n")

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from bfl.commands.main import main
-from bfl.experiments.results import RunFolder
-from bfl.experiments.results.run_folder import CONFIG, METRICS, ROUNDS, locked
+from bfl.experiments.results.run_folder import CONFIG, METRICS, ROUNDS, RunFolder, locked
 
 
 def make_run(parent: Path, name: str, *, rounds: int, day: int, finished: bool) -> RunFolder:

@@ -178,7 +178,7 @@ def test_the_learning_rate_does_not_decay():
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """Return what makes runs of one round on few digits, and gives their folders."""
-    from bfl.engine.flower import FlowerApp, run_serially
+    from bfl.engine.flower.app import FlowerApp, run_serially
 
     root = Path(__file__).resolve().parent.parent.parent
     output = tmp_path_factory.mktemp("runs")

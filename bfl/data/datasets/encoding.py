@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -369,15 +369,6 @@ class Encoding:
                     "its inputs are 0 there"
                 )
         return lines
-
-    def to_list(self) -> list[dict[str, Any]]:
-        """Return the columns as JSON has them."""
-        return [asdict(column) for column in self.columns]
-
-    @classmethod
-    def from_list(cls, columns: Sequence[Mapping[str, Any]]) -> Encoding:
-        """Return the encoding that ``to_list`` has written; a ValueError if it has none."""
-        return cls(tuple(map(Column.from_dict, columns)))
 
     def _own(self, rows: DataFrame | npt.ArrayLike, where: str) -> DataFrame:
         import pandas

@@ -180,7 +180,7 @@ def foreign_images(
         source, location = source_and_location(word)
         if isinstance(source, Folder):
             size = height if height == width else 0
-            shape = replace(reading, size=size, channels=channels, fit="resize")
+            shape = replace(reading, image_size=size, image_channels=channels, image_fit="resize")
             found = source.find(location, Path(data_dir) if data_dir else None)
             _, images = read_unlabelled(found, shape)
         else:

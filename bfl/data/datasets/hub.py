@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -34,33 +34,17 @@ class Named(NamedTuple):
     """
 
     name: str
-    aliases: tuple[str, ...]
-    repository: str
-    subset: str | None
-    classes: str | int
+    classes: list[str] | int
     kind: str
     content: str
+    repository: str = ""
+    subset: str | None = None
+    aliases: Sequence[str] = ()
 
 
-NAMED = (
-    Named("mnist", (), "ylecun/mnist", None, 10, "digits",
-          "60,000 and 10,000 handwritten digits of 28 by 28 grey pixels (LeCun et al. 1998)."),
-    Named("fashion-mnist", (), "zalando-datasets/fashion_mnist", None,
-          "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot", "garments",
-          "60,000 and 10,000 garments of 28 by 28 grey pixels (Xiao et al. 2017)."),
-    Named("cifar10", ("cifar-10",), "uoft-cs/cifar10", None,
-          "airplane,automobile,bird,cat,deer,dog,frog,horse,ship,truck", "photographs",
-          "50,000 and 10,000 photographs of 32 by 32 pixels, 10 classes (Krizhevsky 2009)."),
-    Named("cifar100", ("cifar-100",), "uoft-cs/cifar100", None, 100, "photographs",
-          "50,000 and 10,000 photographs of 32 by 32 pixels, 100 fine classes (Krizhevsky 2009)."),
-    Named("svhn", (), "ufldl-stanford/svhn", "cropped_digits", 10, "digits",
-          "73,257 and 26,032 digits of house numbers, 32 by 32 pixels (Netzer 2011)."),
-    Named("tiny-imagenet", ("tiny-imagenet200",), "zh-plus/tiny-imagenet", None, 200, "photographs",
-          "100,000 and 10,000 photographs of 64 by 64 pixels, 200 classes (Le and Yang 2015)."),
-    Named("tiny-imagenet200-subset", ("tiny-imagenet-subset",), "", None, 200, "photographs",
-          "100 and 20 images a class of Tiny-ImageNet, in an archive alone."),
-)  # fmt: skip
-"""All named data sets of images, with their sizes; ``kind`` says which are near each other."""
+_ROWS = tomllib.loads(Path(__file__).with_name("named.toml").read_text(encoding="utf-8"))
+NAMED = tuple(Named(name, **row) for name, row in _ROWS.items())
+"""All named data sets of images, with their sizes."""
 
 
 class NamedSource(DatasetSource):
@@ -84,7 +68,7 @@ class NamedSource(DatasetSource):
     def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
         """Return the data set, of the archive or of the hub."""
         classes = self.row.classes
-        names = classes.split(",") if isinstance(classes, str) else map(str, range(classes))
+        names = classes if isinstance(classes, list) else map(str, range(classes))
         for path in self.files(location, data_dir):
             return read_archive(path, self.name, tuple(names))
         try:
@@ -104,7 +88,7 @@ for _row in NAMED:
     _name, _doc = f"{_row.name.title().replace('-', '')}Source", f"{_row.name}: {_row.content}"
     _said = {"__doc__": _doc, "__module__": __name__, "__annotations__": {}, "row": _row}
     _source = type(_name, (NamedSource,), _said)
-    dataset_sources.register(_row.name, aliases=_row.aliases)(_source)
+    dataset_sources.register(_row.name, aliases=tuple(_row.aliases))(_source)
 
 
 @dataset_sources.register("hf")

@@ -12,6 +12,7 @@ import numpy as np
 from bfl.data.datasets.encoding import Encoding
 from bfl.data.images import Images, padded, resized, with_channels
 from bfl.errors import ConfigurationError, DataError
+from bfl.registry import kebab
 
 if TYPE_CHECKING:
     from bfl.data.datasets.base import Dataset
@@ -20,28 +21,13 @@ TARGET, LEFT_OUT, COLUMNS = "target", "columns-left-out", "table-columns"
 PIXEL_RANGE = "pixel-range"
 """Configuration keys that messages name."""
 
-_KEYS = {
-    "size": "image-size",
-    "channels": "image-channels",
-    "fit": "image-fit",
-    "test_share": "test-share",
-    "test_sites": "test-sites",
-    "task": "task",
-    "target": TARGET,
-    "left_out": LEFT_OUT,
-    "pixel_range": PIXEL_RANGE,
-    "missing": "missing",
-    "columns": COLUMNS,
-}
-"""The keys by the attributes that have their values."""
-
 SUMMED = "summed"
 """Value of ``table-columns`` in what nodes are asked before the first round: sums are to come."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Keys by which a run reads its data sets.
+    """Keys by which a run reads its data sets: ``image_size`` is ``image-size``.
 
     Source: FedBE (2021), appendix B.1, resizes Tiny-ImageNet to 32 x 32, and does not say how; the
     code of federated mutual learning (Shen et al. 2020) pads MNIST to 32 x 32.
@@ -50,30 +36,29 @@ class Reading:
         encoding: What a table's columns become; None: by its own training rows.
     """
 
-    size: int = 0
-    channels: int = 0
-    fit: str = "resize"
+    image_size: int = 0
+    image_channels: int = 0
+    image_fit: str = "resize"
     test_share: float = 0.2
     test_sites: str = ""
     target: str = ""
-    left_out: str = ""
+    columns_left_out: str = ""
     task: str = "classification"
     encoding: Encoding | None = None
     pixel_range: str = ""
     missing: str = "refuse"
-    columns: str = ""
+    table_columns: str = ""
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Reading:
         """Return what flat keys and values say, of which some may be missing."""
-        found = {name: values[key] for name, key in _KEYS.items() if key in values}
-        return cls(**{name: type(getattr(AS_STORED, name))(of) for name, of in found.items()})
+        given = {n: values[kebab(n)] for n in vars(AS_STORED) if kebab(n) in values}
+        return cls(**{name: type(getattr(AS_STORED, name))(of) for name, of in given.items()})
 
     def values(self) -> dict[str, str | int | float]:
         """Return the flat keys and values; none of what is as it is by default."""
-        found = {key: getattr(self, name) for name, key in _KEYS.items()}
-        default = {key: getattr(AS_STORED, name) for name, key in _KEYS.items()}
-        return {key: value for key, value in found.items() if value != default[key]}
+        changed = {n: v for n, v in vars(self).items() if v != getattr(AS_STORED, n)}
+        return {kebab(name): value for name, value in changed.items() if name != "encoding"}
 
     @property
     def regression(self) -> bool:
@@ -81,23 +66,23 @@ class Reading:
         return self.task == "regression"
 
     @property
-    def columns_left_out(self) -> list[str]:
+    def left_out(self) -> list[str]:
         """The names of the columns that are no inputs."""
-        return [name.strip() for name in self.left_out.split(",") if name.strip()]
+        return [name.strip() for name in self.columns_left_out.split(",") if name.strip()]
 
     def images(self, images: Images) -> Images:
         """Return images in the run's shape; a ValueError if they cannot be had in it."""
-        if self.channels:
-            images = with_channels(images, self.channels)
-        if not self.size:
+        if self.image_channels:
+            images = with_channels(images, self.image_channels)
+        if not self.image_size:
             return images
-        if self.fit == "pad":
-            return padded(images, self.size)
-        return resized(images, self.size, self.size)
+        if self.image_fit == "pad":
+            return padded(images, self.image_size)
+        return resized(images, self.image_size, self.image_size)
 
     def applied(self, dataset: Dataset) -> Dataset:
         """Return a data set with images of the run's shape; a table stays as it is."""
-        if dataset.encoding or not (self.size or self.channels):
+        if dataset.encoding or not (self.image_size or self.image_channels):
             return dataset
         try:
             train, test = map(self.images, (dataset.train_images, dataset.test_images))

@@ -54,8 +54,9 @@ class Table(PathSource):
         import pandas
 
         path = self.find(location, data_dir)
-        where, known = str(path), _known_columns(reading)
-        encoding = reading.encoding or known.encoding
+        where = str(path)
+        encoding, names, scale = _known_columns(reading)
+        encoding = reading.encoding or encoding
         columns = encoding.columns if encoding else ()
         texts = [column.name for column in columns if column.categories]
         rows, *tested = (read_table(part, texts) for part in _parts(path))
@@ -63,7 +64,7 @@ class Table(PathSource):
         for test in tested:
             encodings.check_columns(list(rows.columns), test, f"{where} (test)")
             rows = pandas.concat([rows, test[rows.columns]], ignore_index=True)
-        target, left_out = target_column(where, rows, reading), reading.columns_left_out
+        target, left_out = target_column(where, rows, reading), reading.left_out
         encodings.check_columns(left_out, rows, f"{where} ({LEFT_OUT})")
         others = [name for name in rows.columns if name not in (target, *left_out)]
         taken = [column.name for column in columns] if encoding else others
@@ -75,7 +76,7 @@ class Table(PathSource):
             {column.missing for column in columns} or {reading.missing}
         )
         encodings.check_complete(whole, where, target, fixed=bool(columns), filled=filled)
-        answers = answers_of(where, whole[target], reading.task, known.names)
+        answers = answers_of(where, whole[target], reading.task, names)
         if tested:
             train, test_rows = np.split(np.arange(len(rows)), [own])
         else:
@@ -92,7 +93,7 @@ class Table(PathSource):
             unseen = encoding.unseen(inputs.iloc[test_rows])
             unseen += _among_numbers(inputs if reading.regression else whole)
             here = f"means and categories of its own {train.size} training rows"
-        true, scale = answers.true, known.target
+        true = answers.true
         if true is not None and not scale:
             (scale,) = encodings.Encoding.of(pandas.DataFrame({target: true[train]}), where).columns
             if np.ptp(true[train]) == 0:
@@ -146,24 +147,23 @@ def _parts(path: Path) -> list[Path]:
     return found
 
 
-class _Known(NamedTuple):
-    encoding: encodings.Encoding | None = None
-    names: tuple[str, ...] = ()
-    target: encodings.Column | None = None
+Known = tuple[encodings.Encoding | None, tuple[str, ...], encodings.Column | None]
+"""The encoding of columns, names of classes, and the target's column, as far as they are known."""
 
 
-def _known_columns(reading: Reading) -> _Known:
-    if reading.columns in ("", SUMMED):
-        return _Known()
+def _known_columns(reading: Reading) -> Known:
+    if reading.table_columns in ("", SUMMED):
+        return None, (), None
     try:
-        content = json.loads(reading.columns)
+        content = json.loads(reading.table_columns)
         content = content.get("network", content)  # of a whole run.json
         names, columns = [*map(str, content["class-names"])], content["columns"]
         known = [str(column["name"]) for column in columns]
         if not known or len({*known}) < len(known) or len({*names}) < len(names):
             raise ValueError("no column, or one name twice")
         scale = encodings.Column.from_dict(content["target"]) if reading.regression else None
-        return _Known(encodings.Encoding.from_list(columns), tuple(names), scale)
+        encoding = encodings.Encoding(tuple(map(encodings.Column.from_dict, columns)))
+        return encoding, tuple(names), scale
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"table-columns is no network.json of a table: {error!r}") from error
 

@@ -64,7 +64,7 @@ class Partition(Component):
 
     def split(
         self,
-        labels: npt.ArrayLike,
+        labels: Indices,
         clients: int,
         generator: np.random.Generator,
         columns: Columns | None = None,
@@ -78,22 +78,15 @@ class Partition(Component):
             labels: The training labels (N,), integers from 0.
             generator: The source of the randomness, keyed by the run's seed.
         """
-        classes = np.asarray(labels)
-        whole = classes.ndim == 1 and classes.dtype.kind in "iu" and classes.size
-        if not whole or classes.min() < 0:
-            raise DataError(
-                f"labels of {classes.dtype} {classes.shape} cannot be split; allowed: from 0, (N,)"
-            )
-        classes = classes.astype(np.int64)
-        self.check(classes.size, np.unique(classes).size, clients)
-        parts = self.assign_by(classes, columns or {}, clients, generator)
+        self.check(labels.size, np.unique(labels).size, clients)
+        parts = self.assign_by(labels, columns or {}, clients, generator)
         sizes = [len(part) for part in parts]
         held = np.sort(np.concatenate(parts))
         held = held if self.disjoint else np.unique(held)
-        if len(sizes) != clients or 0 in sizes or not np.array_equal(held, np.arange(classes.size)):
+        if len(sizes) != clients or 0 in sizes or not np.array_equal(held, np.arange(labels.size)):
             raise DataError(
                 f"partition '{self.name}' is unsound: {len(sizes)} parts for {clients} clients, "
-                f"{sizes.count(0)} of them empty, {sum(sizes)} indices for {classes.size} examples"
+                f"{sizes.count(0)} of them empty, {sum(sizes)} indices for {labels.size} examples"
             )
         return [generator.permutation(part).astype(np.int64) for part in parts]
 

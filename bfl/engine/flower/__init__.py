@@ -22,11 +22,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bfl.engine.flower.app import OWN_SERVER, FlowerApp, Values, run_serially
-    from bfl.engine.flower.simulation import RayEngine
     from bfl.engine.run import EngineRun
-
-__all__ = ["OWN_SERVER", "FlowerApp", "RayEngine", "Values", "run_serially"]
 
 NO_REPLY, CLIENT_RAISED = 0, 2
 """Flower's ErrorCode.UNKNOWN and ErrorCode.CLIENT_APP_RAISED_EXCEPTION."""
@@ -36,14 +32,6 @@ HAND_OUT_INTERVAL = 0.01
 
 log = logging.getLogger("flwr").log
 """Flower's log."""
-
-
-def __getattr__(name: str) -> Any:
-    """Return what runs an app, which a Strategy does without."""
-    if name not in __all__:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    module = "simulation" if name == "RayEngine" else "app"
-    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 
 
 def is_simulation(grid: Any) -> bool:

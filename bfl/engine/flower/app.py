@@ -99,18 +99,11 @@ class FlowerApp:
             taken[SETTINGS] = format_pairs({**parse_pairs(text), **undeclared})
         return taken
 
-    def load_server(self) -> Any:
-        """Return the ServerApp, loaded by its name as the library imports no server.
+    def load(self, name: str) -> Any:
+        """Return the app of a name, ``server`` or ``client``: the library imports no server.
 
-        This project's own has ``check_before_start``.
+        This project's own ServerApp has ``check_before_start``.
         """
-        return self._load(self.server)
-
-    def load_client(self) -> Any:
-        """Return the ClientApp."""
-        return self._load(self.client)
-
-    def _load(self, name: str) -> Any:
         self._make_importable()
         try:
             return pkgutil.resolve_name(name)
@@ -182,7 +175,7 @@ def run_serially(
     with environment_with({"BFL_CPUS": str(client_resources(backend_config)["num_cpus"])}):
         values = app.run_config(overrides)
         run = new_run(overrides)
-        client_app, server_app = app.load_client(), app.load_server()
+        client_app, server_app = app.load(app.client), app.load(app.server)
         engine_run = engine_run or EngineRun()
         wanted = engine_run.client_threads = cpus_of_this_process()
         if (threads := configured_threads()) not in (None, wanted):

@@ -52,22 +52,16 @@ def quick_pulls() -> None:
 class Pauses:
     """In the place of the module ``time`` in the loop of a SuperNode."""
 
-    def __init__(
-        self,
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._sleep = sleep
-        self._clock = clock
-        self._worked = clock()
+    def __init__(self) -> None:
+        self._worked = time.monotonic()
 
     def sleep(self, seconds: float) -> None:
         """Wait shorter than Flower, which waits 0.5 s at most for a reply, more for a message."""
         if seconds <= 0.5:
-            self._sleep(min(seconds, REPLY_LOOK))
-            self._worked = self._clock()
+            time.sleep(min(seconds, REPLY_LOOK))
+            self._worked = time.monotonic()
             return
-        self._sleep(min(seconds, max(LEAST, SHARE * (self._clock() - self._worked))))
+        time.sleep(min(seconds, max(LEAST, SHARE * (time.monotonic() - self._worked))))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(time, name)

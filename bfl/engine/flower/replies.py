@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
@@ -110,31 +111,27 @@ def _announced(
     return replies
 
 
+@dataclass
 class _Reply:
     """A reply that is announced.
 
-    Args:
+    Attributes:
         answers: The id of the message that it answers, as the SuperLink has checked.
         pieces: The ids of its pieces, the message itself first, which is uploaded last.
         pull: Returns the bytes of a piece, or raises as Flower does.
         confirm: Lets the SuperLink forget the reply.
     """
 
-    def __init__(
-        self,
-        answers: str,
-        pieces: Sequence[str],
-        pull: Callable[[str], bytes],
-        confirm: Callable[[], Any],
-        most_bytes: int,
-        patience: float,
-    ) -> None:
-        self._answers, self._pieces = answers, pieces
-        self._pull, self._confirm = pull, confirm
-        self._most_bytes, self._patience = most_bytes, patience
-        self._began = time.monotonic()
-        self._pulled: dict[str, bytes] = {}
-        self._bytes, self._counting = 0, Lock()
+    answers: str
+    pieces: Sequence[str]
+    pull: Callable[[str], bytes]
+    confirm: Callable[[], Any]
+    most_bytes: int
+    patience: float
+    began: float = field(default_factory=time.monotonic)
+    pulled: dict[str, bytes] = field(default_factory=dict)
+    counting: Lock = field(default_factory=Lock)
+    size: int = 0
 
     def complete(self, until: float) -> bool:
         """Pull what is there, until a time of the monotonic clock; return whether that is all."""
@@ -143,19 +140,19 @@ class _Reply:
         waits = Event()
 
         def pull(piece: str) -> bytes:
-            if waits.is_set() or self._bytes > self._most_bytes or time.monotonic() > until:
+            if waits.is_set() or self.size > self.most_bytes or time.monotonic() > until:
                 return b""
             try:
-                content = self._pull(piece)
+                content = self.pull(piece)
             except flower.ObjectUnavailableError:
                 waits.set()
                 return b""
-            with self._counting:
-                self._bytes += len(content)
-            self._pulled[piece] = content
+            with self.counting:
+                self.size += len(content)
+            self.pulled[piece] = content
             return content
 
-        first, *others = (i for i in self._pieces if i not in self._pulled)
+        first, *others = (i for i in self.pieces if i not in self.pulled)
         try:
             # As long as one is waited for, no threads are started.
             pull(first)
@@ -163,12 +160,12 @@ class _Reply:
                 flower.pull_objects(others, pull)
         except flower.ObjectPullError as error:
             raise UnusableReplyError(f"its reply is not to be had: {error}") from error
-        self._check_bytes(self._bytes)
-        if len(self._pulled) == len(self._pieces):
+        self._check_bytes(self.size)
+        if len(self.pulled) == len(self.pieces):
             return True
-        if time.monotonic() - self._began > self._patience:
+        if time.monotonic() - self.began > self.patience:
             raise UnusableReplyError(
-                f"its reply was announced, and has not come whole for {self._patience:g} s "
+                f"its reply was announced, and has not come whole for {self.patience:g} s "
                 "(client-timeout)"
             )
         return False
@@ -178,10 +175,10 @@ class _Reply:
         from flwr.app import Message
         from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
-        self._confirm()
+        self.confirm()
         try:
-            self._check_bytes(_array_bytes(self._pulled))
-            reply: Any = inflate_object_from_contents(self._pieces[0], self._pulled)
+            self._check_bytes(_array_bytes(self.pulled))
+            reply: Any = inflate_object_from_contents(self.pieces[0], self.pulled)
             if not isinstance(reply, Message):
                 raise TypeError(f"it is of type {type(reply).__name__}")
         except UnusableReplyError:
@@ -189,15 +186,15 @@ class _Reply:
         except Exception as error:  # whatever Flower makes of bytes that a client has chosen
             reason = f"{type(error).__name__}: {error}"[:LONGEST_REASON]
             raise UnusableReplyError(f"its reply is no message of Flower's: {reason}") from error
-        if reply.metadata.reply_to_message_id != self._answers:
+        if reply.metadata.reply_to_message_id != self.answers:
             raise UnusableReplyError("its reply says that it answers another message")
-        set_message_id(reply, self._pieces[0])
+        set_message_id(reply, self.pieces[0])
         return reply
 
     def _check_bytes(self, size: int) -> None:
-        if size > self._most_bytes:
+        if size > self.most_bytes:
             raise UnusableReplyError(
-                f"its reply has more than {self._most_bytes:,} bytes, the most of a reply here"
+                f"its reply has more than {self.most_bytes:,} bytes, the most of a reply here"
             )
 
 

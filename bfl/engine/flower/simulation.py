@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -186,6 +187,7 @@ def reused_pool(pool: Any, engine_run: EngineRun) -> AbstractContextManager[None
     return exchanged(raybackend, "RayBackend", KeptRayBackend)
 
 
+@dataclass
 class _PoolOfRun:
     """An engine's pool of actors for one run, which raises once the run has been ended.
 
@@ -193,17 +195,16 @@ class _PoolOfRun:
     when Ray has been shut down.
     """
 
-    def __init__(self, pool: Any, engine_run: EngineRun) -> None:
-        self._pool = pool
-        self._run = engine_run
+    pool: Any
+    run: EngineRun
 
     @property
     def num_actors(self) -> int:
-        return int(self._pool.num_actors)
+        return int(self.pool.num_actors)
 
     def submit(self, actor_fn: Any, job: Any) -> Any:
-        self._run.raise_if_ended()
-        return self._pool.submit(actor_fn, job)
+        self.run.raise_if_ended()
+        return self.pool.submit(actor_fn, job)
 
     def fetch_result_and_return_actor_to_pool(self, future: Any) -> Any:
         import ray
@@ -213,23 +214,23 @@ class _PoolOfRun:
         while not ray.wait([future], num_returns=1, timeout=0)[0]:
             waited = time.monotonic() - began
             time.sleep(min(LOOKING, max(SHORTEST_LOOK, LOOKING_SHARE * waited)))
-            if (death := ray_cluster.death()) and not self._run.ended:
-                self._run.end(death)
+            if (death := ray_cluster.death()) and not self.run.ended:
+                self.run.end(death)
                 # At once: Ray may end this process before anything else can be said.
-                lines = [death, *filter(None, [self._run.advice])]
+                lines = [death, *filter(None, [self.run.advice])]
                 print("\n  ".join(lines), file=sys.stderr, flush=True)
-            self._run.raise_if_ended()
+            self.run.raise_if_ended()
         try:
-            return self._pool.fetch_result_and_return_actor_to_pool(future)
+            return self.pool.fetch_result_and_return_actor_to_pool(future)
         except Exception:
             # In a terminal the actors are interrupted together with this process: a client that
             # fails by that has not failed, and this process may be told a moment later.
             time.sleep(LOOKING)
-            self._run.raise_if_ended()
+            self.run.raise_if_ended()
             raise
 
     def add_actor_back_to_pool(self, future: Any) -> None:
-        self._pool.add_actor_back_to_pool(future)
+        self.pool.add_actor_back_to_pool(future)
 
 
 @contextmanager

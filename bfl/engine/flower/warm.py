@@ -103,32 +103,24 @@ class Tasks:
         client.close()
 
 
+@dataclass
 class WarmWorker:
     """The process that plays tasks; a new one when it has died, or when a task brings other code.
 
-    Args:
+    Attributes:
         say: Prints a message, when a worker has died or was ended.
         timeout: Seconds that a task may take; then the worker is ended.
         bundles: The SHA-256 of each bundle that the worker runs; none: it runs all.
     """
 
-    def __init__(
-        self,
-        port: NodePort,
-        environment: Mapping[str, str],
-        work: Path,
-        say: Callable[[str], None],
-        timeout: float,
-        bundles: Sequence[str] = (),
-    ) -> None:
-        self._port = port
-        self._environment = dict(environment)
-        self._work = work
-        self._say = say
-        self._timeout = timeout
-        self._bundles = tuple(bundles)
-        self._process: subprocess.Popen[str] | None = None
-        self._bundle = ""
+    port: NodePort
+    environment: Mapping[str, str]
+    work: Path
+    say: Callable[[str], None]
+    timeout: float
+    bundles: Sequence[str] = ()
+    _process: subprocess.Popen[str] | None = None
+    _bundle: str = ""
 
     def play(
         self, task: Task, meanwhile: Callable[[], None], tasks: Tasks | None = None
@@ -145,7 +137,7 @@ class WarmWorker:
         process = self._process_for(task)
         stdin, stdout = _pipes(process)
         after: Task | None = None
-        deadline = time.monotonic() + self._timeout
+        deadline = time.monotonic() + self.timeout
         try:
             stdin.write(f"{task.token}\n")
             stdin.flush()
@@ -160,11 +152,11 @@ class WarmWorker:
                     self.close()
                     if tasks and after:
                         tasks.close(task)
-                    self._say(
+                    self.say(
                         "the SuperNode has given up a task, as the server was gone: its worker is "
                         "ended, and the next task gets another"
                         if after
-                        else f"a task has taken more than {self._timeout:g} s (task-timeout): its "
+                        else f"a task has taken more than {self.timeout:g} s (task-timeout): its "
                         "worker is ended, the server is told within a minute that it has failed, "
                         "and the next task gets another"
                     )
@@ -176,7 +168,7 @@ class WarmWorker:
             self.close()
             raise
         if not answer:
-            self._say(f"the worker has died (status {process.wait()}); the next task gets another")
+            self.say(f"the worker has died (status {process.wait()}); the next task gets another")
             self.close()
         return after
 
@@ -186,12 +178,11 @@ class WarmWorker:
         if process is not None and (process.poll() is not None or self._bundle != task.bundle):
             self.close()
         if self._process is None:
-            port = self._port
-            worker = [*flower_command("worker"), port.address, str(port.authority)]
+            worker = [*flower_command("worker"), self.port.address, str(self.port.authority)]
             self._process = subprocess.Popen(
-                with_parent(*worker, *self._bundles),
-                cwd=self._work,
-                env=self._environment,
+                with_parent(*worker, *self.bundles),
+                cwd=self.work,
+                env=dict(self.environment),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

@@ -26,6 +26,7 @@ import numpy.typing as npt
 import tomli_w
 
 from bfl import archives, files, texts
+from bfl.archives import reason_of
 from bfl.closing.conformal import SETS
 from bfl.closing.feature_density import DENSITY
 from bfl.errors import ConfigurationError, DataError, PosteriorError, RunError
@@ -91,11 +92,6 @@ CORRUPT = (
 """Errors of NumPy, zip, JSON and TOML for truncated files and files of another format."""
 
 
-def _reason(error: Exception) -> str:
-    text = texts.printable(str(getattr(error, "strerror", None) or error))
-    return text if len(text) <= 300 else f"{text[:300]} …"
-
-
 @dataclass(frozen=True)
 class Files:
     """The files of a folder, which somebody else may have made.
@@ -124,7 +120,7 @@ class Files:
         try:
             yield
         except (*CORRUPT, PosteriorError) as error:
-            raise DataError(f"{self.path / file} is corrupt: {_reason(error)}") from error
+            raise DataError(f"{self.path / file} is corrupt: {reason_of(error)}") from error
 
     @contextmanager
     def reading(self, file: str) -> Iterator[bytes]:
@@ -135,7 +131,7 @@ class Files:
         except FileNotFoundError as error:
             raise DataError(f"there is no {path}") from error
         except OSError as error:
-            raise DataError(f"cannot read {path}: {_reason(error)}") from error
+            raise DataError(f"cannot read {path}: {reason_of(error)}") from error
         with self.decoding(file):
             yield data
 
@@ -145,7 +141,7 @@ class Files:
         try:
             yield self.path / file
         except OSError as error:
-            raise RunError(f"cannot write {self.path / file}: {_reason(error)}") from error
+            raise RunError(f"cannot write {self.path / file}: {reason_of(error)}") from error
 
     def write(self, file: str, data: bytes) -> Path:
         """Replace a file atomically; make its folder if needed."""
@@ -263,12 +259,10 @@ class RunFolder(Files):
                     f"{path} holds another run; choose another name, or overwrite it"
                 )
             folder.write_json(RUN, {"environment": environment, "given": given or {}})
-            # Atomic, and last: a run has begun whose configuration is there.
-            files.write_atomically(path / CONFIG, _as_toml(config), mode=PRIVATE_FILE)
-        except OSError as error:
-            raise ConfigurationError(f"cannot write the folder {path}: {_reason(error)}") from error
-        except RunError as error:
-            raise ConfigurationError(str(error)) from error
+            # Last: a run has begun whose configuration is there.
+            folder.write(CONFIG, _as_toml(config))
+        except (OSError, RunError) as error:
+            raise ConfigurationError(f"cannot write {path}: {reason_of(error)}") from error
         return folder
 
     @classmethod
@@ -320,11 +314,6 @@ class RunFolder(Files):
         content = self.read_json(PARTITION, {})
         with self.decoding(PARTITION):
             return tuple(map(str, content.get("names", ())))
-
-    @property
-    def nodes_have_data(self) -> bool:
-        """True if all clients trained on data of their own, which the server never had."""
-        return self.read_json(DATA, {"train": ""}).get("train") is None
 
     def reconfigure(self, config: Mapping[str, Any]) -> None:
         """Write a configuration with other rounds or another end; drop the final results."""
@@ -515,14 +504,10 @@ def run_key(folder: Path) -> str:
     Nodes store their state of a run under it: a resumed run keeps its key, and a new run of the
     same name gets another one.
     """
-    path = folder / RUN_KEY
-    try:
+    with Files(folder).writing(RUN_KEY) as path:
         if not path.exists():
             files.write_atomically(path, f"{os.urandom(16).hex()}\n".encode(), mode=PRIVATE_FILE)
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
-    key = read_run_key(folder)
-    if key is None:
+    if (key := read_run_key(folder)) is None:
         raise DataError(f"{path} is corrupt: expected 32 hexadecimal digits")
     return key
 

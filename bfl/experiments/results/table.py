@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from numbers import Integral, Real
 from pathlib import Path
@@ -26,13 +26,8 @@ from rich.table import Table
 from rich.text import Text
 
 from bfl import printing
-from bfl.errors import DataError
 from bfl.evaluation.metrics import higher_is_better
-from bfl.federation.client_metrics import (
-    NAMESPACE,
-    TRAIN_DIVERGENCE_PER_EXAMPLE,
-    TRAIN_LIKELIHOOD,
-)
+from bfl.federation.client_metrics import NAMESPACE, TRAIN_DIVERGENCE_PER_EXAMPLE, TRAIN_LIKELIHOOD
 from bfl.federation.privacy import EPSILON, EXAMPLE_EPSILON
 from bfl.printing import console_of_lines
 from bfl.texts import printable
@@ -137,16 +132,6 @@ def markdown_table(table: pd.DataFrame, numbers: int | None = None) -> str:
         [str(cell).replace("|", "\\|") for cell in row] for row in table.astype(object).to_numpy()
     ]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
-
-
-def section_written(text: str, name: str, lines: Iterable[str]) -> str:
-    """Return a page with new lines between ``<!-- NAME -->`` and ``<!-- end of NAME -->``."""
-    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-    head, _, rest = text.partition(begin)
-    _, found, tail = rest.partition(end)
-    if not found:
-        raise DataError(f"the page has no '{begin}' with '{end}' after it")
-    return "\n".join([f"{head}{begin}", "", *lines, "", end]) + tail
 
 
 _MATTER = {

@@ -13,7 +13,8 @@ from rich.console import Console
 
 from bfl.closing.base import HELD_BACK_SHARE, held_back_count
 from bfl.configuration import resolve
-from bfl.engine.flower import FlowerApp, RayEngine, Values, run_serially
+from bfl.engine.flower.app import FlowerApp, Values, run_serially
+from bfl.engine.flower.simulation import RayEngine
 from bfl.engine.run import EngineRun
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.evaluation.metrics.scores import paired_interval, wilson_interval

@@ -57,9 +57,7 @@ class EvaluationNetwork:
             initial=division.shared_of(network.initial_posterior(configuration.keys.seed)),
             manifest=division.shared,
             predictor=Predictor(
-                network,
-                configuration.architecture,
-                statistics=statistics_of(dataset.target),
+                network, configuration.architecture, statistics=statistics_of(dataset.target)
             ),
         )
 
@@ -162,26 +160,24 @@ class Evaluator:
         }
 
 
+@dataclass(frozen=True)
 class NetworkServer:
     """A server with images and one network, which takes the vectors of all teachers in turn."""
 
-    def __init__(
-        self,
-        configuration: Configuration,
-        dataset: Dataset,
-        data: ServerData | None,
-        predictor: Predictor,
-    ) -> None:
-        self.data = data
-        self.classes = dataset.num_classes
-        self._configuration = configuration
-        self._dataset = dataset
-        self._predictor = predictor
+    configuration: Configuration
+    dataset: Dataset
+    data: ServerData | None
+    predictor: Predictor
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return self.dataset.num_classes
 
     @property
     def seed(self) -> int:
         """The run's seed."""
-        return self._configuration.keys.seed
+        return self.configuration.keys.seed
 
     @property
     def images(self) -> Images:
@@ -192,7 +188,7 @@ class NetworkServer:
 
     def logits_at_mean(self, posterior: Posterior) -> npt.NDArray[Any]:
         """Return the logits (N, C) for the server's images at a posterior's mean."""
-        return self._predictor.logits_at_mean(posterior, self.images)
+        return self.predictor.logits_at_mean(posterior, self.images)
 
     def predict_ensemble(
         self, members: Iterable[Member], *, labels: Labels, images: Any = None
@@ -211,11 +207,11 @@ class NetworkServer:
         for member in members:
             drawn = member.values, member.point
             keyed = (*labels, member.name)
-            yield member.name, self._predictor.logits(*drawn, shown, self.seed, keyed)
+            yield member.name, self.predictor.logits(*drawn, shown, self.seed, keyed)
 
     def distiller(self, task: DistillationTask) -> Distiller:
         """Return the trainer of a task's students."""
-        configuration, plan, shape = self._configuration, task.plan, self._dataset.image_shape
+        configuration, plan, shape = self.configuration, task.plan, self.dataset.image_shape
         architecture, inference = configuration.architecture, configuration.inference
         network = build_network(architecture, inference, shape, self.classes)
         optimizer = StochasticGradientDescent(momentum=0.9, weight_decay=plan.weight_decay)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pydantic
 
@@ -22,6 +21,7 @@ from bfl.learning.models import Architecture, architectures
 from bfl.learning.personalizations import PersonalModel
 from bfl.plugins import load_plugins, refuse_unnamed
 from bfl.posteriors import Manifest, Posterior
+from bfl.registry import kebab
 
 if TYPE_CHECKING:
     from bfl.learning.networks.network import Network
@@ -43,25 +43,40 @@ VERSIONS = ("bfl", "python", "tensorflow", "tensorflow-probability", "tf-keras",
 C = TypeVar("C")
 
 
-@dataclasses.dataclass(frozen=True)
-class NetworkDescription:
+class NetworkDescription(pydantic.BaseModel):
     """Description of a run's network: all that predictions need besides the posterior.
 
     Attributes:
         image_shape: Height, width and channels of an image.
         threads: TensorFlow's threads in the process that evaluated the run; None if unknown.
-        encoding: The encoding of a table's columns; None: the network takes images.
+        columns: The encoding of a table's columns; None: the network takes images.
         target: Mean and deviation of a regression's target; None: another task.
     """
 
+    model_config = pydantic.ConfigDict(frozen=True, alias_generator=kebab, populate_by_name=True)
+
+    format: int = FORMAT
     image_shape: tuple[int, int, int]
+    pixels: str = "0 to 255"
+    scaling: dict[str, float] = SCALING
     class_names: tuple[str, ...]
-    keys: Mapping[str, settings.Value]
+    keys: dict[str, settings.Value]
     threads: int | None
-    versions: Mapping[str, str | None]
-    encoding: Encoding | None = None
-    task: str = "classification"
+    versions: dict[str, str | None]
+    columns: tuple[Column, ...] | None = None
     target: Column | None = None
+    task: str = "classification"
+
+    @pydantic.model_validator(mode="after")
+    def _is_of_this_version(self) -> Self:
+        if self.format != FORMAT or self.scaling != SCALING:
+            raise ValueError(
+                f"it has format {self.format} and scaling {self.scaling}; this version of bfl "
+                f"reads format {FORMAT} and scaling {SCALING}"
+            )
+        if missing := [key for key in KEYS if key not in self.keys]:
+            raise ValueError(f"it has no key {missing[0]}")
+        return self
 
     @classmethod
     def of(
@@ -82,49 +97,21 @@ class NetworkDescription:
             keys={**plugins, **known, **shared},
             threads=threads,
             versions={name: environment[name] for name in VERSIONS},
-            encoding=dataset.encoding,
-            task=configuration.keys.task,
+            columns=dataset.encoding.columns if dataset.encoding else None,
             target=dataset.target,
+            task=configuration.keys.task,
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of ``run.json:network``."""
-        return {
-            "format": FORMAT,
-            "image-shape": list(self.image_shape),
-            "pixels": "0 to 255",
-            "scaling": SCALING,
-            "class-names": list(self.class_names),
-            "keys": dict(self.keys),
-            "threads": self.threads,
-            "versions": dict(self.versions),
-            **({"columns": self.encoding.to_list()} if self.encoding else {}),
-            **({"target": dataclasses.asdict(self.target)} if self.target else {}),
-            **({} if self.task == "classification" else {"task": self.task}),
-        }
+        """Return the content of ``run.json:network``, without what the network does not have."""
+        fields = {name: type(self).model_fields[name] for name in ("columns", "target", "task")}
+        absent = {name for name, field in fields.items() if getattr(self, name) == field.default}
+        return self.model_dump(mode="json", by_alias=True, exclude=absent)
 
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> NetworkDescription:
-        """Return the description; ValueError, KeyError or TypeError for one that is not valid."""
-        if content["format"] != FORMAT or content["scaling"] != SCALING:
-            raise ValueError(
-                f"it has format {content['format']} and scaling {content['scaling']}; this version "
-                f"of bfl reads format {FORMAT} and scaling {SCALING}"
-            )
-        height, width, channels = (int(size) for size in content["image-shape"])
-        threads, keys = content["threads"], dict(content["keys"])
-        if missing := [key for key in KEYS if key not in keys]:
-            raise KeyError(missing[0])
-        return cls(
-            image_shape=(height, width, channels),
-            class_names=tuple(str(name) for name in content["class-names"]),
-            keys=keys,
-            threads=None if threads is None else int(threads),
-            versions=dict(content["versions"]),
-            encoding=Encoding.from_list(content["columns"]) if "columns" in content else None,
-            task=str(content.get("task", "classification")),
-            target=Column.from_dict(content["target"]) if "target" in content else None,
-        )
+    @property
+    def encoding(self) -> Encoding | None:
+        """The encoding of a table; None: the network takes images."""
+        return Encoding(self.columns) if self.columns else None
 
     @property
     def at_mean(self) -> bool:
@@ -153,9 +140,9 @@ def network_description(folder: run_folder.RunFolder) -> NetworkDescription:
     """Return the description of a run's network; DataError where it is missing or corrupt."""
     content = folder.read_json(run_folder.NETWORK)
     try:
-        return NetworkDescription.from_dict(content)
-    except (KeyError, ValueError, TypeError) as error:
-        why = f"it has no {error}" if isinstance(error, KeyError) else error
+        return NetworkDescription.model_validate(content)
+    except pydantic.ValidationError as error:
+        why = "; ".join(settings.refused_values(error))
         raise DataError(f"{folder.path / run_folder.NETWORK} cannot be used: {why}") from error
 
 

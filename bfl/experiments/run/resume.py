@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import warnings
 from collections.abc import Iterator, Mapping
@@ -16,6 +18,7 @@ from bfl.archives import add_prefix, strip_prefix
 from bfl.closing import closings
 from bfl.configuration import Configuration
 from bfl.configuration.settings import default_values
+from bfl.data.datasets import portable_dataset
 from bfl.errors import ConfigurationError, DataError, PosteriorError
 from bfl.experiments.results import run_folder
 from bfl.experiments.results.run_folder import RunFolder, locked
@@ -33,6 +36,16 @@ FREE_TO_CHANGE = frozenset(
     )
 )
 """Keys that do not affect a run's result: its place, timeouts and retries."""
+
+
+def configuration_hash(values: Mapping[str, Any]) -> str:
+    """Return the first 16 digits of the SHA-256 of the keys that a result depends on."""
+    kept = {
+        key: portable_dataset(str(value)) if key in ("dataset", "server-data") else value
+        for key, value in values.items()
+        if key not in FREE_TO_CHANGE
+    }
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def keys_of_the_end() -> frozenset[str]:

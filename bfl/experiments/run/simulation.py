@@ -13,8 +13,8 @@ from bfl.configuration import Configuration, refuse_unread, resolve
 from bfl.configuration.settings import UNSET, named_strategy
 from bfl.data.datasets import cached_dataset
 from bfl.data.datasets.subset import train_positions
-from bfl.data.partitions import Partition
-from bfl.engine.flower import FlowerApp, Values
+from bfl.data.partitions.base import Partition
+from bfl.engine.flower.app import FlowerApp, Values
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.results.run_folder import CONFIG, RunFolder, locked
 from bfl.experiments.run.resume import check_output
@@ -195,7 +195,7 @@ def check(
     say(f"run of {clients} clients in {where}: {configuration.title}")
     # A run to be overwritten is checked without its name, which is still taken.
     nameless = resolve(app.run_config({**overrides, "name": ""})) if overwrite else configuration
-    warnings: list[str] = app.load_server().check_before_start(nameless, clients)
+    warnings: list[str] = app.load(app.server).check_before_start(nameless, clients)
     if overwrite:
         remove_run(configuration)
         check_output(configuration)

@@ -27,13 +27,7 @@ from bfl.experiments.results.table import ABSENT, markdown_table
 from bfl.experiments.studies import results
 from bfl.experiments.studies.figures import drawings
 from bfl.experiments.studies.study import SEED, Choice, Claim, Study
-from bfl.experiments.studies.table import (
-    StudyTable,
-    as_text,
-    markdown,
-    number_as_text,
-    study_table,
-)
+from bfl.experiments.studies.table import StudyTable, as_text, markdown, number_as_text, study_table
 from bfl.texts import counted
 
 if TYPE_CHECKING:

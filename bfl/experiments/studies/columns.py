@@ -38,6 +38,16 @@ CHECKED = "names are checked"
 _OF_FOREIGN = re.compile(rf"{OF_FOREIGN}.+-(auroc|aupr|fpr95|{UNFAMILIAR_SHARE}|{CONFIDENCE})")
 
 
+def slug(label: str) -> str:
+    """Return a label as a part of a folder name.
+
+    Example:
+        >>> slug("MC Dropout"), slug("Dirichlet (α = 0.5)")
+        ('mc-dropout', 'dirichlet-0.5')
+    """
+    return re.sub(r"[^a-z0-9.+]+", "-", label.lower()).strip("-.")
+
+
 class Column(pydantic.BaseModel):
     """A number of the runs, and its column in the published table.
 
@@ -243,12 +253,7 @@ class Figure(pydantic.BaseModel):
 
     model_config = STRICT
 
-    name: Annotated[
-        str,
-        pydantic.AfterValidator(
-            lambda name: re.sub(r"[^a-z0-9.+]+", "-", name.lower()).strip("-.")
-        ),
-    ]
+    name: Annotated[str, pydantic.AfterValidator(slug)]
     kind: Literal["learning-curves", "retention-curves", "numbers", "client-numbers"]
     title: str = ""
     rows: Annotated[list[dict[str, Labels]], pydantic.BeforeValidator(_each)] = []

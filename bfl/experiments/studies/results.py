@@ -24,13 +24,9 @@ from bfl.evaluation.metrics import metrics as registered_metrics
 from bfl.experiments.results import environment, run_folder
 from bfl.experiments.results.summary import numbers_of_foreign
 from bfl.experiments.results.table import VALIDATION
-from bfl.experiments.studies.columns import (
-    GAIN,
-    numbers_of_curves,
-    numbers_of_rounds,
-    retained_at,
-)
-from bfl.experiments.studies.study import Run, Study, configuration_hash, read_study
+from bfl.experiments.run.resume import configuration_hash
+from bfl.experiments.studies.columns import GAIN, numbers_of_curves, numbers_of_rounds, retained_at
+from bfl.experiments.studies.study import Run, Study, read_study
 from bfl.texts import from_toml
 
 if TYPE_CHECKING:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import hashlib
 import itertools
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,10 +18,9 @@ from bfl import files, texts
 from bfl.configuration import Configuration, resolve
 from bfl.configuration.settings import Value, refused_values
 from bfl.configuration.sources import read_toml
-from bfl.data.datasets import portable_dataset
 from bfl.errors import ConfigurationError, unknown_name
-from bfl.experiments.run import resume, simulation
-from bfl.experiments.studies.columns import CHECKED, Column, Figure, default_columns
+from bfl.experiments.run import simulation
+from bfl.experiments.studies.columns import CHECKED, Column, Figure, default_columns, slug
 from bfl.plugins import named_plugins
 from bfl.registry import STRICT
 
@@ -99,26 +96,6 @@ class Run:
         found = resolve(values, check_data=False)
         in_the_data = not clients and simulation.names_clients(found)
         return resolve({**values, "clients": 0}, check_data=False) if in_the_data else found
-
-
-def configuration_hash(values: Mapping[str, Any]) -> str:
-    """Return the first 16 digits of the SHA-256 of the keys that a result depends on."""
-    kept = {
-        key: portable_dataset(str(value)) if key in ("dataset", "server-data") else value
-        for key, value in values.items()
-        if key not in resume.FREE_TO_CHANGE
-    }
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def slug(label: str) -> str:
-    """Return a label as a part of a folder name.
-
-    Example:
-        >>> slug("MC Dropout"), slug("Dirichlet (α = 0.5)")
-        ('mc-dropout', 'dirichlet-0.5')
-    """
-    return re.sub(r"[^a-z0-9.+]+", "-", label.lower()).strip("-.")
 
 
 class Claim(pydantic.BaseModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -113,12 +113,11 @@ def study_table(opened: OpenedStudy) -> StudyTable:
                 else ours - published,
             }
         lines.append(line)
-    table = StudyTable(study, results, (), pd.DataFrame(lines, dtype=object))
-    return replace(table, notes=tuple(_notes(table)))
+    frame = pd.DataFrame(lines, dtype=object)
+    return StudyTable(study, results, tuple(_notes(study, results, frame)), frame)
 
 
-def _notes(table: StudyTable) -> Iterator[str]:
-    study, results, lines = table.study, table.results, table.lines
+def _notes(study: Study, results: StudyResults, lines: pd.DataFrame) -> Iterator[str]:
     failed = [name for name, state in results.states.items() if state == FAILED]
     without = f"; failed, and so in no mean or claim: {few(failed, 3)}" if failed else ""
     yield f"{lines.runs_done.sum()} of {lines.runs.sum()} runs are done{without}."

@@ -17,10 +17,7 @@ def write(path: Path, pixel: int, examples: int = 6) -> None:
 
 @pytest.mark.parametrize(
     ("word", "data_dir"),
-    [
-        ("mnist", "{folder}"),
-        ("tasks:npz:{folder}/b.npz:1,npz:{folder}/a.npz", ""),
-    ],
+    [("mnist", "{folder}"), ("tasks:npz:{folder}/b.npz:1,npz:{folder}/a.npz", "")],
 )
 def test_an_archive_that_was_overwritten_is_read_again(
     word: str, data_dir: str, tmp_path: Path

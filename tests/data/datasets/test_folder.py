@@ -113,7 +113,7 @@ def test_images_of_several_sizes_kinds_and_depths_become_one_array(tmp_path: Pat
     colour[..., 0], colour[..., 3] = 200, 7  # red, and nearly transparent
     write(tmp_path / "train" / "ant" / "1.png", colour)
     deep = write(tmp_path / "train" / "bee" / "1.png", grey(30_000, 2, np.uint16))
-    word, four = f"folder:{tmp_path}", Reading(size=4)
+    word, four = f"folder:{tmp_path}", Reading(image_size=4)
     dataset = load_dataset(word, "", four)
     assert dataset.train_images.dtype == np.float32
     assert dataset.train_images.shape == (4, 4, 4, 3)

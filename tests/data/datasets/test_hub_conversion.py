@@ -216,4 +216,4 @@ def test_what_is_taken_though_it_is_unusual(hub) -> None:
     hub(train=train, test=mnist_split(one, [-1]), validation=other)
     assert load_dataset("hf:a/b").test_labels.tolist() == [7]
     sizes = mnist_split([*one, *pictures(1, 4, 6)], [0, 1])
-    assert read_images(sizes, "image", "here", Reading(size=5)).shape == (2, 5, 5, 1)
+    assert read_images(sizes, "image", "here", Reading(image_size=5)).shape == (2, 5, 5, 1)

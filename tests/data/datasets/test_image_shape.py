@@ -30,7 +30,7 @@ def test_images_have_the_shape_and_labels_stay(keys: dict[str, Any], shape: tupl
     assert other.class_names == digits.class_names
     np.testing.assert_array_equal(other.train_labels, digits.train_labels)
     np.testing.assert_array_equal(other.test_labels, digits.test_labels)
-    if wanted.fit == "pad":
+    if wanted.image_fit == "pad":
         np.testing.assert_array_equal(other.train_images[:, 2:-2, 2:-2], digits.train_images)
     # About as bright as before, image by image.
     means = [d.test_images.mean(axis=(1, 2, 3)) for d in (digits, other)]
@@ -40,8 +40,8 @@ def test_images_have_the_shape_and_labels_stay(keys: dict[str, Any], shape: tupl
 @pytest.mark.parametrize(
     ("word", "reading", "said"),
     [
-        ("digits", Reading(7, fit="pad"), "image-size 7.* images of 8 x 8 .* padded to 7"),
-        ("npz:two.npz", Reading(channels=3), "images of 2 channels"),
+        ("digits", Reading(7, image_fit="pad"), "image-size 7.* images of 8 x 8 .* padded to 7"),
+        ("npz:two.npz", Reading(image_channels=3), "images of 2 channels"),
     ],
 )
 def test_images_that_cannot_be_made_are_refused(
@@ -56,20 +56,7 @@ def test_images_that_cannot_be_made_are_refused(
 
 @pytest.mark.parametrize(
     "given",
-    [
-        *(
-            "1:1",
-            "2:1",
-            "0:inf",
-            "nan:1",
-            "-1e308:1e308",
-            "0",
-            "0:1:2",
-            ":",
-            "a:b",
-            "9" * 500 + ":1",
-        ),
-    ],
+    ["1:1", "2:1", "0:inf", "nan:1", "-1e308:1e308", "0", "0:1:2", ":", "a:b", "9" * 500 + ":1"],
 )
 def test_other_ranges_are_refused(given: str) -> None:
     with pytest.raises(ConfigurationError, match=r"pixel-range is .*LOW:HIGH"):

@@ -46,7 +46,7 @@ def save(folder: Path, frame: pd.DataFrame, name: str = "some.csv") -> str:
     return f"table:{path}"
 
 
-READING = Reading(target="outcome", left_out="site", test_share=0.25)
+READING = Reading(target="outcome", columns_left_out="site", test_share=0.25)
 NUMBERS = Reading(target="age", task="regression")
 
 
@@ -157,7 +157,7 @@ def test_rows_are_told_how_they_are_unlike_the_training_rows() -> None:
     new = pd.DataFrame({"age": [*ends, np.nan, 50.0], "stage": ["i", "ii", "iv", "ii", None]})
     found = encoding.row_warnings(new)
     assert [[each.split()[0] for each in row] for row in found[:3]] == [
-        *(["age"], [], ["age", "stage"]),
+        *(["age"], [], ["age", "stage"])
     ]
     assert found[3:] == [(), ()]  # a missing value is as the key missing says
 
@@ -235,8 +235,8 @@ def test_whole_numbers_are_classes_in_their_order(tmp_path: Path) -> None:
     ):
         np.testing.assert_array_equal(np.array([2, 10, 30])[labels], columns["outcome"])
     assert dataset.encoding
-    known = {"columns": dataset.encoding.to_list(), "class-names": ["2", "10", "30"]}
-    told = replace(READING, columns=json.dumps(known))
+    known = {"columns": [*map(vars, dataset.encoding.columns)], "class-names": ["2", "10", "30"]}
+    told = replace(READING, table_columns=json.dumps(known))
     node = load_dataset(save(tmp_path, rows(outcome=np.maximum(grades, 10))), "", told)
     assert set(node.train_labels) == {1, 2}
     with pytest.raises(BflError, match="class '7'"):
@@ -250,14 +250,14 @@ def test_a_key_says_what_columns_become(tmp_path: Path) -> None:
     whole = load_dataset(save(tmp_path, rows()), "", READING)
     assert whole.encoding
     assert whole.numbered_here
-    known = {"columns": whole.encoding.to_list(), "class-names": ["ill", "dead", "well"]}
+    own = [*map(vars, whole.encoding.columns)]
+    known = {"columns": own, "class-names": ["ill", "dead", "well"]}
     word = save(tmp_path, rows().iloc[:8], "node.csv")
-    node = load_dataset(word, "", replace(READING, columns=json.dumps({"network": known})))
+    node = load_dataset(word, "", replace(READING, table_columns=json.dumps({"network": known})))
     assert not node.numbered_here
     assert set(node.train_labels) == {0, 2}
     given = rows().iloc[node.train_columns["visits"]]
     np.testing.assert_array_equal(node.train_images, whole.encoding.encoded(given))
-    own = whole.encoding.to_list()
     for wrong in (
         "3",
         "[" * 100_000,
@@ -266,7 +266,7 @@ def test_a_key_says_what_columns_become(tmp_path: Path) -> None:
         json.dumps({**known, "columns": [{**own[0], "deviation": 0.0}]}),
     ):
         with pytest.raises(BflError, match="table-columns"):
-            load_dataset(word, "", replace(READING, columns=wrong))
+            load_dataset(word, "", replace(READING, table_columns=wrong))
 
 
 def test_zeros_before_whole_numbers_are_kept(tmp_path: Path) -> None:

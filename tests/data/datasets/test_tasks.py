@@ -65,7 +65,7 @@ def test_words_are_absolute_and_portable(folder: Path) -> None:
     assert word == f"tasks:npz:{folder / 'a.npz'}:2,npz:{folder / 'b.npz'}"
     assert absolute_dataset(word)[0] == word
     assert portable_dataset(word) == "tasks:npz:a.npz:2,npz:b.npz"
-    assert load_dataset(word, "", Reading(8, fit="pad")).image_shape == (8, 8, 3)
+    assert load_dataset(word, "", Reading(8, image_fit="pad")).image_shape == (8, 8, 3)
 
 
 @pytest.mark.parametrize(
@@ -118,11 +118,7 @@ def test_a_number_of_training_images_is_the_same_for_clients_of_every_task(
     ("changes", "clients", "said"),
     [
         ({}, 4, r"is 'npz:.*a.npz:2,npz:.*b.npz:3', for 5 clients, and there are 4"),
-        (
-            {"dataset": WORD.removesuffix(":3")},
-            2,
-            r"all 2 clients have .* before 'npz:.*b.npz'",
-        ),
+        ({"dataset": WORD.removesuffix(":3")}, 2, r"all 2 clients have .* before 'npz:.*b.npz'"),
         ({"shared": "all"}, 5, "shared is 'all', heads and all"),
         ({"train-examples": 20}, 5, r"12 are for the 3 clients .*b.npz.* at most 16"),
     ],

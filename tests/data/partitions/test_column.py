@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bfl.configuration import resolve
-from bfl.data.partitions import partitions
+from bfl.data.partitions.base import partitions
 from bfl.errors import ConfigurationError
 from bfl.randomness import generator
 

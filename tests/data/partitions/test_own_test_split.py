@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bfl.data.partitions import describe, own_test_split, partitions
+from bfl.data.partitions.base import describe, own_test_split, partitions
 from bfl.randomness import generator
 
 TRAIN, TEST = np.repeat(np.arange(10), 500), np.repeat(np.arange(10), 100)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bfl.data.partitions import describe, partitions
+from bfl.data.partitions.base import describe, partitions
 from bfl.data.partitions.shards import allot_shards, deal_classes
 from bfl.errors import ConfigurationError
 from bfl.randomness import generator

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bfl.data.partitions import describe, partitions
+from bfl.data.partitions.base import describe, partitions
 from bfl.errors import ConfigurationError
 from bfl.randomness import generator
 

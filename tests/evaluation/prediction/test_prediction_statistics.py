@@ -112,8 +112,7 @@ def test_logits_are_summed_in_the_logarithm(logits):
 
 
 @pytest.mark.parametrize(
-    "logits",
-    [[1.0, 2.0], [[1.0]], np.zeros((0, 3)), [[np.nan, 0.5]], [[np.inf, -np.inf]]],
+    "logits", [[1.0, 2.0], [[1.0]], np.zeros((0, 3)), [[np.nan, 0.5]], [[np.inf, -np.inf]]]
 )
 def test_what_is_no_logit_is_refused_and_not_taken_in(logits):
     with pytest.raises(ValueError, match=r"shape|not finite"):

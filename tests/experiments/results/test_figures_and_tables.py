@@ -17,12 +17,17 @@ from scipy.stats import binomtest, norm
 from bfl.errors import DataError
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.evaluation.uncertainty import uncertainties
-from bfl.experiments.results import RunFolder, table, write_evaluation
+from bfl.experiments.results import table
 from bfl.experiments.results.figures import FIGURES, draw, draw_all, style
 from bfl.experiments.results.figures.rounds import measured_by_clients
 from bfl.experiments.results.figures.style import short_names
-from bfl.experiments.results.run_folder import CORRUPTIONS, PREDICTIONS
-from bfl.experiments.results.summary import by_strength, predicted_by_strength, write_foreign
+from bfl.experiments.results.run_folder import CORRUPTIONS, PREDICTIONS, RunFolder
+from bfl.experiments.results.summary import (
+    by_strength,
+    predicted_by_strength,
+    write_evaluation,
+    write_foreign,
+)
 from bfl.experiments.results.table import results_table
 from bfl.posteriors import Manifest, Parameter
 from bfl.posteriors.posterior import Posterior

@@ -18,10 +18,10 @@ from bfl.errors import DataError
 from bfl.evaluation.metrics.scores import Accuracy, NegativeLogLikelihood
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.evaluation.regression import Mixtures
-from bfl.experiments.results import RunFolder
 from bfl.experiments.results.figures import FIGURES
 from bfl.experiments.results.monitoring import COLLAPSED, collapsed_at_the_end, weaknesses
 from bfl.experiments.results.report import run_report
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.summary import write_owners
 from bfl.experiments.results.table import three_digits
 from bfl.experiments.studies.claims import study_report

@@ -12,8 +12,7 @@ import pytest
 from bfl.errors import ConfigurationError, DataError, RunError
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.evaluation.uncertainty import uncertainties
-from bfl.experiments.results import RunFolder
-from bfl.experiments.results.run_folder import locked, run_key
+from bfl.experiments.results.run_folder import RunFolder, locked, run_key
 from bfl.posteriors import Manifest, Parameter, Posterior
 
 CONFIG = {"strategy": "linear-pool", "seed": 3, "alpha": 0.1, "flags": [1, 2], "on": True}

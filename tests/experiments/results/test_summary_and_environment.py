@@ -12,14 +12,13 @@ import bfl
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.evaluation.uncertainty import retention_curve, uncertainties
-from bfl.experiments.results import (
-    RunFolder,
+from bfl.experiments.results.environment import (
+    describe_commit,
     describe_environment,
-    retention_curves,
-    summarize,
-    write_evaluation,
+    package_version,
 )
-from bfl.experiments.results.environment import describe_commit, package_version
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.summary import retention_curves, summarize, write_evaluation
 from bfl.posteriors import Posterior
 
 BY = ("aleatoric", "epistemic", "predictive-entropy")
@@ -119,7 +118,8 @@ def test_the_vector_instructions_that_bits_depend_on_are_named(monkeypatch):
 def test_the_results_import_no_heavy_package():
     program = (
         "import sys, bfl.experiments.results.figures, bfl.experiments.results.table\n"
-        "bfl.experiments.results.describe_environment()\n"
+        "from bfl.experiments.results import environment\n"
+        "environment.describe_environment()\n"
         "heavy = {'tensorflow', 'tf_keras', 'flwr', 'ray', 'matplotlib'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

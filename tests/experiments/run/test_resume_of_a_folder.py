@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from bfl.configuration import Configuration, resolve
-from bfl.data.partitions import describe
+from bfl.data.partitions.base import describe
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.run_folder import (
     FINAL_RESULTS,
@@ -79,8 +79,7 @@ def damage(folder: RunFolder) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*is damaged")
 @pytest.mark.parametrize(
-    ("left", "lose", "rounds"),
-    [("all", damage, ROUNDS + 2), (POSTERIOR, remove, ROUNDS + 2)],
+    ("left", "lose", "rounds"), [("all", damage, ROUNDS + 2), (POSTERIOR, remove, ROUNDS + 2)]
 )
 def test_a_finished_run_without_checkpoints_keeps_its_results(
     left: str, lose: Any, rounds: int, tmp_path: Path

@@ -11,9 +11,9 @@ import tomli_w
 from bfl.commands.main import main
 from bfl.configuration import resolve
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.studies import Run, read_study
 from bfl.experiments.studies.results import GIVEN, OpenedStudy, StudyFolder, open_study
 from bfl.experiments.studies.runner import begin
+from bfl.experiments.studies.study import Run, read_study
 from bfl.experiments.studies.table import StudyTable, study_table
 
 STUDY = """

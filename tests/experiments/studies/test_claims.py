@@ -10,9 +10,9 @@ from scipy import stats
 from small_study import STUDY, bfl, finish_run, made_study, write_study
 
 from bfl.errors import ConfigurationError
-from bfl.experiments.studies import Run, Study, read_study
 from bfl.experiments.studies.claims import LEVEL, check_seeds, claims, holm, p_value
 from bfl.experiments.studies.results import StudyFolder
+from bfl.experiments.studies.study import Run, Study, read_study
 from bfl.experiments.studies.table import StudyTable
 
 CLAIMS = """

@@ -9,9 +9,9 @@ from matplotlib import image
 from small_study import STUDY, begun_study, finish_run, made_study, opened
 
 from bfl.experiments.results.run_folder import CLIENTS, RETENTION
-from bfl.experiments.studies import Run
 from bfl.experiments.studies.figures import draw_study, drawings
 from bfl.experiments.studies.results import StudyFolder
+from bfl.experiments.studies.study import Run
 
 GRID = [0.25, 0.5, 0.75, 1.0]
 KINDS = ("learning-curves", "retention-curves", "numbers", "client-numbers")

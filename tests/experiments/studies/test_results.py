@@ -9,8 +9,8 @@ from small_study import STUDY, begun_study, finish_run, made_study, opened, writ
 
 from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.experiments.results.run_folder import CLIENTS, METRICS, RETENTION, RunFolder
-from bfl.experiments.studies import Run
 from bfl.experiments.studies.results import StudyFolder, gather, open_study, read_run, write_results
+from bfl.experiments.studies.study import Run
 
 FIRST, SECOND = "flipout-ws_iid_seed-0", "flipout-nwa_iid_seed-0"
 NAN = float("nan")

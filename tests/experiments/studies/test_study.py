@@ -10,10 +10,11 @@ import pytest
 from small_study import PUBLISHED, STUDY, write_study
 
 from bfl.errors import ConfigurationError
-from bfl.experiments.studies import claims, columns, read_study, study, table
+from bfl.experiments.run.resume import configuration_hash
+from bfl.experiments.studies import claims, columns, study, table
 from bfl.experiments.studies.results import StudyFolder
 from bfl.experiments.studies.runner import begin
-from bfl.experiments.studies.study import configuration_hash
+from bfl.experiments.studies.study import read_study
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 

@@ -16,9 +16,9 @@ from bfl.evaluation.regression import ERROR
 from bfl.evaluation.uncertainty import measure_all
 from bfl.experiments.results.run_folder import ENVIRONMENT, FOREIGN, RunFolder
 from bfl.experiments.results.summary import BEFORE_CLOSING, describe_foreign, write_foreign
-from bfl.experiments.studies import Run
 from bfl.experiments.studies.columns import Column, numbers_of_curves
 from bfl.experiments.studies.results import StudyFolder, gather, read_run, write_results
+from bfl.experiments.studies.study import Run
 from bfl.experiments.studies.table import (
     StudyTable,
     markdown,

@@ -4,16 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from quadratics import (
-    BEGINNING,
-    CENTRES,
-    CURVATURES,
-    OPTIMUM,
-    RATE,
-    STEPS,
-    posterior,
-    train,
-)
+from quadratics import BEGINNING, CENTRES, CURVATURES, OPTIMUM, RATE, STEPS, posterior, train
 
 from bfl.federation.parts import Arrays, Counts, Trained
 from bfl.federation.sampling import samplings

@@ -7,14 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from trained_digits import (
-    BATCH,
-    INFERENCES,
-    digits,
-    make_task,
-    record_order,
-    trainer_of,
-)
+from trained_digits import BATCH, INFERENCES, digits, make_task, record_order, trainer_of
 
 import bfl
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import DATA, RunFolder
 from bfl.texts import counted
 
 if TYPE_CHECKING:
@@ -139,7 +139,8 @@ def run_title(folder: RunFolder) -> str:
     parts = [data, *(config.get(key) for key in ("model", "inference", "strategy", "weighting"))]
     clients, site = len(folder.client_names()) or config.get("clients"), config.get("site-column")
     whose = [f"{config['partition']} partition"] if "partition" in config else []
-    if site or folder.nodes_have_data:
+    # Of clients with data of their own alone, the server has no digest.
+    if site or folder.read_json(DATA, {"train": ""}).get("train") is None:
         whose = ["own data"]
     if clients:
         what = counted(clients, "site" if whose == ["own data"] else "client")
