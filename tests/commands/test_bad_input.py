@@ -137,27 +137,12 @@ def refused(run_config: str, capsys: pytest.CaptureFixture[str]) -> str:
     return captured.err
 
 
-@pytest.mark.parametrize(
-    ("run_config", "word"), KEYS_WITH_WORDS, ids=[case[0] for case in KEYS_WITH_WORDS]
-)
-def test_values_are_refused(
-    run_config: str,
-    word: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    message = refused(run_config, capsys)
-    assert word in message
-    assert len(message.strip().splitlines()) == 1
-    assert list(tmp_path.iterdir()) == []
+CASES = {pair: (lambda _, pair=pair: pair, word) for pair, word in KEYS_WITH_WORDS}
+CASES |= {name: (make, word) for name, make, word in DATA}
 
 
-@pytest.mark.parametrize(
-    ("make", "word"), [case[1:] for case in DATA], ids=[case[0] for case in DATA]
-)
-def test_data_and_folders_are_refused(
+@pytest.mark.parametrize(("make", "word"), CASES.values(), ids=CASES)
+def test_values_data_and_folders_are_refused(
     make: Make,
     word: str,
     tmp_path: Path,
@@ -169,6 +154,7 @@ def test_data_and_folders_are_refused(
     before = sorted(tmp_path.rglob("*"))
     message = refused(run_config, capsys)
     assert word in message
+    assert len(message.strip().splitlines()) == 1
     assert sorted(tmp_path.rglob("*")) == before
 
 

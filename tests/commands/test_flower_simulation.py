@@ -31,8 +31,6 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     ("arguments", "words"),
     [
         (["--run-config", "alpah=1"], ["unknown key 'alpah'", "did you mean 'alpha'"]),
-        (["--run-config", "rounds"], ["key=value"]),
-        (["--run-config", "none.toml"], ["none.toml", "no such file"]),
         (["--run-config", f"{ROOT}/configs/digit.toml"], ["did you mean", "configs/digits.toml"]),
         (["--num-supernodes", "0"], ["--num-supernodes is 0"]),
         (["--clients", "0"], ["--num-supernodes is 0"]),
@@ -41,10 +39,6 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["--backend-config", "{"], ["not JSON"]),
         (["--backend-config", '{"client-resources": {}}'], ["did you mean 'client_resources'"]),
         (["--num-supernodes", "2000"], ["clients is 2000", "1437"]),
-        (
-            ["--run-config", 'partition="shards" shards-per-client=11'],
-            ["shards-per-client", "11", "10"],
-        ),
     ],
     ids=lambda value: str(value)[:50],
 )

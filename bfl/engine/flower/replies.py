@@ -128,7 +128,7 @@ class _Reply:
     confirm: Callable[[], Any]
     most_bytes: int
     patience: float
-    began: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=lambda: time.monotonic())
     pulled: dict[str, bytes] = field(default_factory=dict)
     counting: Lock = field(default_factory=Lock)
     size: int = 0

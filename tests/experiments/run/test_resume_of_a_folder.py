@@ -78,11 +78,9 @@ def damage(folder: RunFolder) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*is damaged")
-@pytest.mark.parametrize(
-    ("left", "lose", "rounds"), [("all", damage, ROUNDS + 2), (POSTERIOR, remove, ROUNDS + 2)]
-)
+@pytest.mark.parametrize(("left", "lose"), [("all", damage), (POSTERIOR, remove)])
 def test_a_finished_run_without_checkpoints_keeps_its_results(
-    left: str, lose: Any, rounds: int, tmp_path: Path
+    left: str, lose: Any, tmp_path: Path
 ) -> None:
     """Whole, or what of it has been kept; a run killed at its end is one of those."""
     folder = finished_run(tmp_path)
@@ -95,7 +93,7 @@ def test_a_finished_run_without_checkpoints_keeps_its_results(
         (folder.path / METRICS).unlink()
         (folder.path / "rounds.jsonl").unlink()
     before = content(folder)
-    wanted = configured(tmp_path, rounds=rounds, resume=True)
+    wanted = configured(tmp_path, rounds=ROUNDS + 2, resume=True)
     with pytest.raises(ConfigurationError) as caught, open_run(wanted, "run", {}):
         pytest.fail("it goes on")
     said = str(caught.value)
@@ -152,11 +150,16 @@ def test_a_finished_run_that_goes_back_a_round_is_not_finished(
 
 
 def test_a_run_goes_on_to_as_many_rounds_as_it_has_or_more(tmp_path: Path) -> None:
-    interrupted_run(tmp_path)
+    folder = finished_run(tmp_path)
     for rounds in (ROUNDS, ROUNDS + 2):
         check_output(configured(tmp_path, resume=True, rounds=rounds))
     with pytest.raises(ConfigurationError, match="rounds was 3 and is 2"):
         check_output(configured(tmp_path, resume=True, rounds=ROUNDS - 1))
+    with open_run(configured(tmp_path, resume=True, rounds=ROUNDS + 2), "run", {}) as (_, found):
+        assert found
+    assert folder.config()["rounds"] == ROUNDS + 2
+    assert not any(map(folder.holds, FINAL_RESULTS))
+    assert not list(folder.path.glob("figures/*"))
 
 
 @pytest.mark.parametrize("lost", [1, ROUNDS])
