@@ -4,8 +4,8 @@
     python scripts/verdicts.py docs/results/which-rule.md
 
 Between ``<!-- claims STUDY … -->`` or ``<!-- table STUDY -->`` and ``<!-- end -->`` stand claims of
-studies, or a study's table; STUDY is a folder of results next to the page. The claims' forest plot
-is beside it, and each study's table and figures are in its folder.
+studies, or a study's table; STUDY is a folder of results next to the page. The claims' forest plots
+are beside it, and each study's table and figures are in its folder.
 """
 
 from __future__ import annotations
@@ -26,16 +26,15 @@ from bfl.experiments.studies.table import StudyTable, markdown, notes_of_origin,
 SECTION = re.compile(r"(<!-- (claims|table) (\S+(?: \S+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def rewritten(path: Path) -> tuple[str, pd.DataFrame | None]:
-    """Return a page's text with its sections generated again, and its claims if it has any."""
-    found: pd.DataFrame | None = None
+def rewrite(path: Path) -> tuple[str, dict[str, pd.DataFrame]]:
+    """Return a page's text with its sections generated again, and its claims by their plots."""
+    plots: dict[str, pd.DataFrame] = {}
 
     @cache
     def table_of(name: str) -> StudyTable:
         return study_table(open_study(path.parent / name))
 
-    def written(section: re.Match[str]) -> str:
-        nonlocal found
+    def write(section: re.Match[str]) -> str:
         begin, kind, names, end = section.groups()
         tables = {name: table_of(name) for name in names.split()}
         if kind == "table":
@@ -45,18 +44,20 @@ def rewritten(path: Path) -> tuple[str, pd.DataFrame | None]:
         text = claims_markdown(found, decimals_of(*tables.values()))
         notes = notes_of_origin([table.results for table in tables.values()])
         text += "".join(f"\n{note}\n" for note in notes)
-        return f"{begin}![Forest plot]({path.stem}.png)\n\n{text}{end}"
+        plot = f"{path.stem}-{len(plots) + 1}.png" if plots else f"{path.stem}.png"
+        plots[plot] = found
+        return f"{begin}![Forest plot]({plot})\n\n{text}{end}"
 
-    return SECTION.sub(written, path.read_text(encoding="utf-8")), found
+    return SECTION.sub(write, path.read_text(encoding="utf-8")), plots
 
 
 def main() -> None:
     """Write the pages, their forest plots, and their studies' tables and figures."""
     for path in map(Path, sys.argv[1:]):
-        text, found = rewritten(path)
+        text, plots = rewrite(path)
         path.write_text(text, encoding="utf-8")
-        if found is not None:
-            path.with_suffix(".png").write_bytes(png(forest_plot(found)))
+        for plot, found in plots.items():
+            (path.parent / plot).write_bytes(png(forest_plot(found)))
         for name in {name for section in SECTION.finditer(text) for name in section[3].split()}:
             study = open_study(path.parent / name)
             study.folder.write("table.md", markdown(study_table(study)).encode())
