@@ -19,8 +19,7 @@ from bfl import randomness
 from bfl.archives import add_prefix, strip_prefix
 from bfl.configuration import Configuration
 from bfl.experiments.run.network import trainer_for
-from bfl.federation import client_metrics as names
-from bfl.federation import wire
+from bfl.federation import client_metrics, wire
 from bfl.federation.outgoing import change_update_by
 from bfl.federation.parts import Arrays
 from bfl.federation.privacy import SystemNormals
@@ -53,7 +52,7 @@ def train_update(
     started = time.perf_counter()
     node, configuration, examples = client.node, client.configuration, client.examples
     keys, parts = configuration.keys, configuration.parts
-    keyed = (task.server_round, task.partition_id)
+    round_and_client = (task.server_round, task.partition_id)
     num_examples = int(examples.size)  # |D_k|
 
     # What the server has sent.
@@ -84,13 +83,13 @@ def train_update(
     if configuration.shared.partial:
         # The head, all that stays on the client, is its own: as it was kept, or as it begins.
         division = configuration.shared.division(manifest)
-        head = part_states.of_part(configuration.shared)
-        own = (
-            Posterior(**{name: head[name] for name in VECTORS})
-            if head
+        kept_head = part_states.of_part(configuration.shared)
+        head = (
+            Posterior(**{name: kept_head[name] for name in VECTORS})
+            if kept_head
             else division.head_of(trainer.network.initial_posterior(keys.seed))
         )
-        local_posterior, manifest = division.join(global_posterior, own), division.shared
+        local_posterior, manifest = division.join(global_posterior, head), division.shared
 
     # Local epochs E of the objective, at the learning rate η: ``LocalTask`` says of what, and
     # ``train`` in bfl/learning/training/trainer.py has the loss and the steps.
@@ -105,7 +104,7 @@ def train_update(
             keys.learning_rate, task.server_round, keys.rounds
         ),
         seed=keys.seed,
-        key_labels=keyed,
+        key_labels=round_and_client,
         likelihood_examples=task.likelihood_examples,
         rounds=keys.rounds,
         balanced=keys.class_weights == "balanced",
@@ -113,7 +112,7 @@ def train_update(
     # What training does besides.
     if configuration.workload.active:
         epochs = configuration.workload.epochs(
-            keys.seed, *keyed, node.num_partitions, keys.local_epochs
+            keys.seed, *round_and_client, node.num_partitions, keys.local_epochs
         )
         local_task = replace(local_task, epochs=epochs)
     if configuration.start.active:
@@ -133,10 +132,10 @@ def train_update(
         local_task = replace(local_task, optimizer_state=optimizer_state, keeps_optimizer=True)
     personalization = configuration.personalization
     if isinstance(personalization, PersonalModel):
-        drawn = randomness.generator(keys.seed, "personal", task.partition_id)
+        generator = randomness.generator(keys.seed, "personal", task.partition_id)
         personal = PersonalTask(
             state=part_states.of_part(personalization),
-            seed=int(drawn.integers(2**62)),
+            seed=int(generator.integers(2**62)),
             learning_rate=personalization.personal_learning_rate,
             keeps_optimizer=keeps_optimizer,
         )
@@ -148,17 +147,17 @@ def train_update(
     result = trainer.train(client.data.train_images, answers, local_task)
     update = result.posterior
     metrics: dict[str, float | int] = {
-        names.NUM_EXAMPLES: num_examples,
-        names.TRAIN_OBJECTIVE: result.objective,
-        names.TRAIN_LIKELIHOOD: result.negative_log_likelihood,
-        names.TRAIN_DIVERGENCE: result.divergence,
-        names.TRAIN_DIVERGENCE_PER_EXAMPLE: result.divergence / num_examples,
-        names.TRAIN_STEPS: result.steps,
-        names.TRAIN_SECONDS: time.perf_counter() - started,
-        names.MEMORY: psutil.Process().memory_info().rss / 1e6,
+        client_metrics.NUM_EXAMPLES: num_examples,
+        client_metrics.TRAIN_OBJECTIVE: result.objective,
+        client_metrics.TRAIN_LIKELIHOOD: result.negative_log_likelihood,
+        client_metrics.TRAIN_DIVERGENCE: result.divergence,
+        client_metrics.TRAIN_DIVERGENCE_PER_EXAMPLE: result.divergence / num_examples,
+        client_metrics.TRAIN_STEPS: result.steps,
+        client_metrics.TRAIN_SECONDS: time.perf_counter() - started,
+        client_metrics.MEMORY: psutil.Process().memory_info().rss / 1e6,
     }
     if configuration.hides_measurements:
-        metrics = {names.NUM_EXAMPLES: client.known_examples}
+        metrics = {client_metrics.NUM_EXAMPLES: client.known_examples}
     elif keys.evaluated_by == "clients" or node.dataset:
         metrics |= evaluate_models(
             configuration, task, node, trainer, client.personal_model, update, result.personal
@@ -170,13 +169,13 @@ def train_update(
         kept_models["head"] = division.head_of(update).vectors()
         update = division.shared_of(update)
     if task.partition_id < configuration.attackers:
-        generator = randomness.generator(keys.seed, "attack", *keyed)
+        generator = randomness.generator(keys.seed, "attack", *round_and_client)
         # An attacker knows the server's checks, and stays within them.
         update = manifest.raise_to_minima(
             configuration.attack.corrupt(update, global_posterior, generator)
         )
     elif any(part.active for part in configuration.outgoing):
-        update = clip_and_noise(configuration, task, node, update, global_posterior)
+        update = apply_outgoing(configuration, task, node, update, global_posterior)
 
     # State out, and what the parts send besides the posterior.
     trained = result.to_trained(local_task, update, broadcast)
@@ -193,12 +192,12 @@ def read_posterior(message: Message, configuration: Configuration) -> Posterior:
     """Return the global posterior that the server has sent."""
     arrays: Any = message.content[wire.ARRAYS]
     # Variances that a broadcast leaves out are the initial ones; pre-training is always sent all.
-    whole = "variance" in configuration.broadcast.vectors
-    variance = None if whole else configuration.inference.initial_standard_deviation**2
+    sends_variances = "variance" in configuration.broadcast.vectors
+    variance = None if sends_variances else configuration.inference.initial_standard_deviation**2
     return wire.posterior_from_arrays(arrays, variance)
 
 
-def clip_and_noise(
+def apply_outgoing(
     configuration: Configuration,
     task: wire.TrainTask,
     node: Node,
@@ -209,9 +208,11 @@ def clip_and_noise(
 
     A SuperNode draws from the system's randomness, which nobody can draw again.
     """
-    keyed = ("outgoing", task.server_round, task.partition_id)
+    labels = ("outgoing", task.server_round, task.partition_id)
     normals = (
-        randomness.generator(configuration.keys.seed, *keyed) if node.simulated else SystemNormals()
+        randomness.generator(configuration.keys.seed, *labels)
+        if node.simulated
+        else SystemNormals()
     )
     update = change_update_by(configuration.outgoing, update, global_posterior, normals)
     if configuration.exchange.secure_sums and any(part.draws for part in configuration.outgoing):

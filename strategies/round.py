@@ -1,12 +1,15 @@
-"""One federated round on the server: what clients are asked, and what their updates lead to.
+"""One federated round on the server, in plain posteriors, arrays and numbers.
 
-``pool_round`` is the round, in plain posteriors, arrays and numbers. Around it: ``start`` makes the
-rounds; ``flower_clients`` asks clients, and asks again; ``updates`` reads what they send, which
-``bfl.aggregation.plausibility`` compares; ``refine_round`` goes on from the pool. ``masked`` makes
-a round whose updates nobody sees; it ends as this one does, in ``finish_round``. docs/internals.md
-has the whole. docs/extending.md says what of a part to write: a round calls a weighting's
-``weigh``, for which you write ``gamma``, and a server optimizer's ``apply``, for which you write
-its step.
+1. ``round_request``: which clients are asked, and what they are sent.
+2. ``FlowerClients`` in flower_clients.py sends it, asks again those that are lost, reads each reply
+   (updates.py) and compares it with the others' (bfl/aggregation/plausibility.py).
+3. ``pool_round``: the updates are weighed and pooled; masked/ has one whose updates nobody sees.
+4. ``step_server``: what the pool leads to, noise, states, the server optimizer's step.
+5. ``refine_round``: distillation, and what else goes on from the pool.
+
+start.py makes the rounds; application/rounds.py writes the record of each. docs/extending.md says
+what of a part to write: a round calls a weighting's ``weigh``, for which you write ``gamma``, and a
+server optimizer's ``apply``, for which you write its step.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from bfl.aggregation.samplers import ClientModels
 from bfl.aggregation.server import RoundContext, Server
 from bfl.aggregation.server_optimizers import StepContext
 from bfl.aggregation.weightings import Weighting, describe_weights
-from bfl.federation import client_metrics as names
+from bfl.federation import client_metrics
 from bfl.federation.parts import Arrays, Counts, DeclaredArray
 from bfl.federation.wire import TRAIN
 from bfl.posteriors import Manifest, Posterior
@@ -169,7 +172,7 @@ def pool_round(
     for array in request.declared:
         if array.combined == "mean":
             combined[array.name] /= total_weight
-    finished = finish_round(request, pooled, entries, metrics, combined, manifest)
+    finished = step_server(request, pooled, entries, metrics, combined, manifest)
     if not models:
         return finished
     return replace(
@@ -212,17 +215,17 @@ def weigh(
             yield update, foreseen[update.partition_id]
             del update  # nobody holds it while the next one is waited for
         return
-    together = list(updates)
-    posteriors = method.defence.protect([update.posterior for update in together])
+    all_updates = list(updates)
+    posteriors = method.defence.protect([update.posterior for update in all_updates])
     weights = method.weighting.weigh(
         posteriors,
-        [update.num_examples for update in together],
+        [update.num_examples for update in all_updates],
         request.state.posterior,
         server,
-        [update.metrics for update in together],
+        [update.metrics for update in all_updates],
     )
     shares = pooling.normalise(weights)
-    for update, posterior, share in zip(together, posteriors, shares, strict=True):
+    for update, posterior, share in zip(all_updates, posteriors, shares, strict=True):
         yield replace(update, posterior=posterior), share
 
 
@@ -232,7 +235,7 @@ def foreseen_weights(weighting: Weighting, num_examples: Mapping[int, int]) -> d
     return dict(zip(num_examples, fractions, strict=True))
 
 
-def finish_round(
+def step_server(
     request: TrainingRequest,
     pooled: pooling.Pooled,
     clients: Sequence[Mapping[str, Any]],
@@ -251,7 +254,7 @@ def finish_round(
     ids = [client["client"] for client in clients]
     counts = Counts(len(request.partition_ids), len(ids), state.num_clients, number)
     measured = {
-        names.NUM_EXAMPLES: sum(client[names.NUM_EXAMPLES] for client in clients),
+        client_metrics.NUM_EXAMPLES: sum(client[client_metrics.NUM_EXAMPLES] for client in clients),
         **pooled.diagnostics,
         **metrics,
     }
@@ -277,7 +280,7 @@ def finish_round(
     last_pooled, damping = state.last_pooled.copy(), state.damping.copy()
     last_pooled[ids], damping[ids] = number, pooled.diagnostics.get(pooling.DAMPING, 1.0)
     # A part's state is saved as it is; a new field needs lines in ``to_arrays``, ``from_arrays``.
-    following = replace(
+    next_state = replace(
         state,
         server_round=number,
         last_pooled=last_pooled,
@@ -288,8 +291,8 @@ def finish_round(
         parts=parts,
         predictive={},
     )
-    following.check(manifest)
-    return Round(following, {**measured, **at_floor}, clients)
+    next_state.check(manifest)
+    return Round(next_state, {**measured, **at_floor}, clients)
 
 
 def refine_round(
@@ -310,14 +313,14 @@ def refine_round(
     from bfl.learning.networks.parametrizations import SOFTPLUS
 
     parametrization = configuration.inference.parametrization if configuration else SOFTPLUS
-    method, used = request.method, parametrization.used_variance
+    method, to_used = request.method, parametrization.used_variance
     context = RoundContext(
         seed=seed,
         server_round=request.server_round,
         previous=request.state.posterior,
         pooled=pooled.posterior,
         sampler=method.sampler,
-        clients=pooled.models.transform_variances(used) if pooled.models else None,
+        clients=pooled.models.transform_variances(to_used) if pooled.models else None,
         server=server,
     )
     try:
@@ -328,10 +331,10 @@ def refine_round(
             "or the refinement's own steps, are too large for the network"
         ) from error
     predictive = method.predictive.keep(context)
-    following = replace(pooled.state, posterior=refined.posterior, predictive=predictive)
-    following.check(manifest)
+    next_state = replace(pooled.state, posterior=refined.posterior, predictive=predictive)
+    next_state.check(manifest)
     metrics = {**pooled.metrics, **refined.metrics}
-    return replace(pooled, state=following, metrics=metrics, models=None)
+    return replace(pooled, state=next_state, metrics=metrics, models=None)
 
 
 def client_entry(update: ClientUpdate, weight: float) -> dict[str, Any]:
@@ -340,13 +343,14 @@ def client_entry(update: ClientUpdate, weight: float) -> dict[str, Any]:
     ``client`` is its partition id; ``num-examples``; those of its measurements of which a record
     keeps each; and its ``weight``, in the scale of all others'.
     """
-    measured = {
+    measurements = {
         name: update.metrics[name]
         for name in sorted(update.metrics)
-        if name in names.OF_EACH_CLIENT or name.startswith((names.MEME, names.PERSONAL))
+        if name in client_metrics.OF_EACH_CLIENT
+        or name.startswith((client_metrics.MEME, client_metrics.PERSONAL))
     }
-    of_client = {"client": update.partition_id, names.NUM_EXAMPLES: update.num_examples}
-    return {**of_client, **measured, "weight": weight}
+    of_client = {"client": update.partition_id, client_metrics.NUM_EXAMPLES: update.num_examples}
+    return {**of_client, **measurements, "weight": weight}
 
 
 def mean_metrics(reports: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, float]:
@@ -355,7 +359,7 @@ def mean_metrics(reports: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str
     for name in dict.fromkeys(name for _, metrics in reports for name in metrics):
         sent = [(metrics[name], count) for count, metrics in reports if name in metrics]
         values, counts = zip(*sent, strict=True)
-        means[f"{names.NAMESPACE}{name}"] = float(np.average(values, weights=counts))
+        means[f"{client_metrics.NAMESPACE}{name}"] = float(np.average(values, weights=counts))
     return means
 
 

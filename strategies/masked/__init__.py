@@ -1,7 +1,7 @@
 """A round whose exchange is masked: the server pools a sum, and sees no update.
 
 It is one round of secure aggregation over Flower's messages, and ends as any other round does, in
-``strategies.round.finish_round``.
+``strategies.round.step_server``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bfl.federation.wire import TRAIN
 from bfl.posteriors import Manifest, Posterior
 from strategies import flower_clients
 from strategies.flower_clients import FlowerClients
-from strategies.round import TrainingRequest, finish_round, foreseen_weights
+from strategies.round import TrainingRequest, foreseen_weights, step_server
 from strategies.server_state import Round
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def pool_masked_round(
     except errors.PosteriorError as error:
         raise errors.PosteriorError(f"{error}; {ONLY_THE_SUM}") from error
     unseen = [{"client": client, NUM_EXAMPLES: sizes[client]} for client in participants]
-    return finish_round(request, pooled, unseen, {}, {}, manifest)
+    return step_server(request, pooled, unseen, {}, {}, manifest)
 
 
 def collect_masked_sums(

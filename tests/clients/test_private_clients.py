@@ -14,7 +14,7 @@ from bfl.federation.wire import METRICS, TrainTask, posterior_from_arrays, poste
 from bfl.posteriors import Posterior
 from clients.client_app import train
 from clients.node import Node
-from clients.round import clip_and_noise
+from clients.round import apply_outgoing
 
 PRIVATE: dict[str, Any] = {
     "model": "mlp",
@@ -36,7 +36,7 @@ def noise(partition_id: int, server_round: int = 1, seed: int = 0, **config: Any
     task = TrainTask(server_round, partition_id, "{}", 10, None)
     node = Node.of(context(partition_id, **config))
     configuration = resolve({**PRIVATE, "seed": seed})
-    return difference(POSTERIOR, clip_and_noise(configuration, task, node, POSTERIOR, POSTERIOR))
+    return difference(POSTERIOR, apply_outgoing(configuration, task, node, POSTERIOR, POSTERIOR))
 
 
 def test_a_simulation_repeats_its_noise_and_clients_and_rounds_have_their_own() -> None:
