@@ -48,7 +48,7 @@ def measure_closing_sums(
     *_, kernel, _ = predictor.manifest
     sizes = Sizes(kernel.shape[0], client.classes, [*predictor.manifest.stages.values()])
     known = wire.extra_arrays(message.content)
-    following = SumsRound.following(configuration.closing, known, sizes)
+    following = SumsRound.next_round(configuration.closing, known, sizes)
     compares = any(each.compares_draws for each in following.measurements)
     examples = partial(_examples, predictor, posterior, task, client, compares)
     vector = following.measure(known, examples)

@@ -52,7 +52,7 @@ def close(
                 f"closing: the sums in {snapshots.folder} are of another posterior, other settings "
                 "or other code; they are taken anew"
             )
-    while (sums := SumsRound.following(chain, known, sizes)).measurements:
+    while (sums := SumsRound.next_round(chain, known, sizes)).measurements:
         number = int(known.get(base.ROUNDS_MADE, 0)) + 1
         request = SumsRequest(
             method=method,

@@ -224,7 +224,7 @@ class Result:
 
     def _inputs(self, given: npt.ArrayLike | DataFrame) -> Images:
         if self._network.encoding:
-            return self._network.encoding.encoded(given)
+            return self._network.encoding.encode(given)
         return checked_images(given, self._network.image_shape, self.configuration)
 
     def _statistics(self, inputs: Images, samples: int | None = None) -> Statistics:

@@ -245,7 +245,7 @@ class SumsRound:
     sizes: Sizes
 
     @classmethod
-    def following(cls, chain: Sequence[Closing], known: Known, sizes: Sizes) -> SumsRound:
+    def next_round(cls, chain: Sequence[Closing], known: Known, sizes: Sizes) -> SumsRound:
         """Return the next round; it measures nothing where all rounds have been made."""
         made = int(known.get(ROUNDS_MADE, 0))
         return cls(next(iter(schedule(chain)[made:]), ()), sizes)
@@ -323,18 +323,18 @@ def held_back_count(examples: int, share: float) -> int:
 
 
 def packed_size(side: int) -> int:
-    """Return the length of what ``packed`` makes of a matrix (S, S)."""
+    """Return the length of what ``pack`` makes of a matrix (S, S)."""
     return side * (side + 1) // 2
 
 
-def packed(matrices: Array) -> Array:
+def pack(matrices: Array) -> Array:
     """Return the upper triangles of symmetric matrices (..., S, S) as vectors."""
     rows, columns = np.triu_indices(matrices.shape[-1])
     return np.asarray(matrices[..., rows, columns])
 
 
-def unpacked(triangles: Array) -> Array:
-    """Return the symmetric matrices that ``packed`` has made vectors of."""
+def unpack(triangles: Array) -> Array:
+    """Return the symmetric matrices that ``pack`` has made vectors of."""
     side = math.isqrt(2 * triangles.shape[-1])
     matrices = np.zeros((*triangles.shape[:-1], side, side))
     rows, columns = np.triu_indices(side)

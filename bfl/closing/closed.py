@@ -143,7 +143,7 @@ class Closed:
         features = predictor.features_at_mean(posterior, images, stages=stages)
         if self.from_head:
             return self.predict(features, predictor.statistics)
-        found: Predictions = self.scored(otherwise(), features)
+        found: Predictions = self.add_scores(otherwise(), features)
         return found
 
     def predict(
@@ -156,7 +156,7 @@ class Closed:
                 them those of stages where the density has such.
             statistics: Makes what sums up the samples, by what the network predicts.
         """
-        summed, bounded = statistics(), self._bounded(features)
+        summed, bounded = statistics(), self._bound_features(features)
         with one_thread():
             if NUMBERS in self.known:
                 found = heads.predict_numbers(self.known, bounded)
@@ -165,10 +165,10 @@ class Closed:
             else:
                 for logits in heads.draw_logits(self.known, bounded):
                     summed.add_logits(logits)
-        scored: Predictions = self.scored(summed.result(), features)
+        scored: Predictions = self.add_scores(summed.result(), features)
         return scored
 
-    def scored(self, predictions: Any, features: npt.ArrayLike) -> Any:
+    def add_scores(self, predictions: Any, features: npt.ArrayLike) -> Any:
         """Return predictions with what features (N, F) add: familiarity, scores, sets, interval."""
         familiar, scores = None, {}
         with one_thread():
@@ -184,18 +184,18 @@ class Closed:
                 interval = self.known.get(INTERVAL)
                 half = None if interval is None else float(interval)
                 return replace(predictions, familiarity=familiar, interval_deviations=half)
-            held = conformal.sets(self.known, self._bounded(features))
+            sets = conformal.sets(self.known, self._bound_features(features))
         if familiar is not None and self._mixes:
             weights = np.minimum(familiar / min(self.threshold, feature_density.MIXED_BELOW), 1.0)
             predictions = mix_with_uniform(predictions, weights)
         if familiar is not None:
             # A set of what is unlike the calibration examples would promise nothing.
             strange = familiar < self.threshold
-            held = {name: members | strange[:, None] for name, members in held.items()}
+            sets = {name: members | strange[:, None] for name, members in sets.items()}
         scores = {**predictions.scores, **scores}
-        return replace(predictions, scores=scores, sets=held, familiarity=familiar)
+        return replace(predictions, scores=scores, sets=sets, familiarity=familiar)
 
-    def _bounded(self, features: npt.ArrayLike) -> Array:
+    def _bound_features(self, features: npt.ArrayLike) -> Array:
         """Return the last layer's features (N, F) as clients have measured them, (N, F + 1)."""
         of_last = np.asarray(features)[:, : len(self.known[HEAD]) - 1]
         return base.with_one(of_last)

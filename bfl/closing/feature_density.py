@@ -92,7 +92,7 @@ class _MomentsByClass(Measurement):
         for (first, second), phi in zip(stages_in(sums, *names), parts, strict=False):
             for label in np.flatnonzero(sums["counts"]):
                 own = phi[examples.labels == label]
-                sums[first][label], sums[second][label] = own.sum(axis=0), base.packed(own.T @ own)
+                sums[first][label], sums[second][label] = own.sum(axis=0), base.pack(own.T @ own)
         return sums
 
     def find_problem(self, sums: Sums, examples: int) -> str | None:
@@ -100,7 +100,7 @@ class _MomentsByClass(Measurement):
         if problem := base.count_problem(counts, examples):
             return problem
         for first, second in stages_in(sums, "first", "second"):
-            matrices, width = base.unpacked(sums[second]), sums[first].shape[1]
+            matrices, width = base.unpack(sums[second]), sums[first].shape[1]
             squares = np.diagonal(matrices, axis1=1, axis2=2).sum(axis=1)
             most = base.greatest(1) * counts * (1.0 + base.ROUNDED)
             if (squares > most + base.ROUNDED * examples).any():
@@ -126,7 +126,7 @@ class _MomentsByClass(Measurement):
         ):
             means = sums[first][there] / counts[:, None]
             outer = means[:, :, None] * means[:, None, :]
-            scatter = base.unpacked(sums[second][there]) - counts[:, None, None] * outer
+            scatter = base.unpack(sums[second][there]) - counts[:, None, None] * outer
             common = scatter.sum(axis=0) / counts.sum()
             width = len(common)
             least = max(np.trace(common) / width, np.finfo(np.float32).tiny)

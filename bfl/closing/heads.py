@@ -141,14 +141,14 @@ class _HeadCurvature(Measurement):
         residual[np.arange(len(labels)), labels] += 1.0
         full = residual.shape[1] * phi.shape[1] <= self.most_exact
         curvature = curvature_of(probability, phi) if full else blocks_of(probability, phi)
-        return {"gradient": phi.T @ residual, "curvature": base.packed(curvature)}
+        return {"gradient": phi.T @ residual, "curvature": base.pack(curvature)}
 
     def fold(self, known: Known, sums: Sums) -> Known:
         # What all classes have alike changes no prediction.
         layers = (known[HEAD], sums["gradient"])
         head, gradient = (each - each.mean(axis=1, keepdims=True) for each in layers)
         classes = head.shape[1]
-        blocks = base.unpacked(sums["curvature"])
+        blocks = base.unpack(sums["curvature"])
         if len(blocks) > 1:
             blocks = blocks * classes / (classes - 1)
         return {**known, HEAD: head, **along_eigenvectors(blocks, gradient)}
@@ -173,10 +173,10 @@ class _MeanCurvature(Measurement):
         scaled *= base.FEATURE_BOUND / np.maximum(lengths, base.FEATURE_BOUND)
         residual = (examples.targets - mean) / np.sqrt(noise)
         slope = scaled.T @ np.clip(residual, -base.FEATURE_BOUND, base.FEATURE_BOUND)
-        return {"slope": slope, "scatter": base.packed(scaled.T @ scaled)}
+        return {"slope": slope, "scatter": base.pack(scaled.T @ scaled)}
 
     def fold(self, known: Known, sums: Sums) -> Known:
-        found = along_eigenvectors(base.unpacked(sums["scatter"])[None], sums["slope"])
+        found = along_eigenvectors(base.unpack(sums["scatter"])[None], sums["slope"])
         return {**known, NUMBERS: np.array(True), **found}
 
 

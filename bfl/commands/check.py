@@ -13,9 +13,9 @@ import numpy as np
 from bfl.commands.terminal import add_run_config_to
 from bfl.configuration import resolve
 from bfl.configuration.sources import read_run_config
-from bfl.data.datasets import Dataset, Reading, cached_dataset, said_of
+from bfl.data.datasets import Dataset, Reading, cached_dataset, dataset_warnings
 from bfl.data.datasets.base import rows_of
-from bfl.data.datasets.encoding import INDICATOR, MEAN, REFUSE, missing_cells
+from bfl.data.datasets.encoding import INDICATOR, MEAN, REFUSE, count_missing_cells
 from bfl.engine.flower.app import FlowerApp, Values
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.run import simulation
@@ -86,7 +86,7 @@ def check_run(values: Values, nodes: int = 0, *, check_data: bool = True) -> Dat
                 lines = _of_simulation(app, milder_values)
         except (ConfigurationError, DataError) as error:
             refused += str(error).splitlines()
-            lines = said_of(dataset)
+            lines = dataset_warnings(dataset)
         for line in lines:
             print(line)
     if refused:
@@ -138,11 +138,11 @@ def _contents(dataset: Dataset, missing: str, site: str) -> Iterator[str]:
 def _gaps(dataset: Dataset, columns: list[str], missing: str, site: str) -> Iterator[str]:
     rows = rows_of(dataset)
     sites = rows.groupby(site) if site in rows else ()
-    gaps = missing_cells(rows, columns)
+    gaps = count_missing_cells(rows, columns)
     yield f'missing="{missing}": {POLICIES[missing]}' if gaps else "every row has all inputs"
     for name, own in islice([(None, rows), *sites], 1 + MOST_SITES):
         where = "all" if name is None else f"{site} {printable(str(name))}"
-        if name is not None and (gaps := missing_cells(own, columns)):
+        if name is not None and (gaps := count_missing_cells(own, columns)):
             yield f"without a value, of {len(own)} rows ({where}): {_listed(gaps)}"
         alone = {}
         for column in (c for c in columns if c != site and len(own) > 1):

@@ -18,7 +18,7 @@ from bfl.closing import closed
 from bfl.commands import terminal
 from bfl.data.datasets import folder as pictures
 from bfl.data.datasets import table as tables
-from bfl.data.datasets.encoding import missing_cells
+from bfl.data.datasets.encoding import count_missing_cells
 from bfl.data.datasets.reading import PIXEL_RANGE, Reading
 from bfl.errors import DataError
 from bfl.evaluation.regression import LEVEL, Mixtures
@@ -119,7 +119,7 @@ def predict_images(given: argparse.Namespace) -> None:
     unit = "row" if table else "image"
     columns = _columns(predictions, {unit: files})
     _print(columns, predictions, unit)
-    if table and (missing := missing_cells(inputs, result.columns)):
+    if table and (missing := count_missing_cells(inputs, result.columns)):
         each = ", ".join(f"{name} {count}" for name, count in missing.items())
         print(
             f"rows of {len(inputs)} without a value, filled as the run's missing="

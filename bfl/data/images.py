@@ -86,7 +86,7 @@ def pixels_of(image: Any) -> Images:
     return pixels[..., np.newaxis] if grey else pixels
 
 
-def resized(images: Images, height: int, width: int) -> Images:
+def resize(images: Images, height: int, width: int) -> Images:
     """Return images [N, H, W, C] of another size, at least 1 by 1; those of integers are rounded.
 
     Along an axis that shrinks each pixel is the mean over what it covers of the old ones; along one
@@ -117,7 +117,7 @@ def _weights(old: int, new: int) -> npt.NDArray[np.float64]:
     return np.asarray(np.maximum(1.0 - np.abs(centres - pixels), 0.0))
 
 
-def padded(images: Images, side: int) -> Images:
+def pad(images: Images, side: int) -> Images:
     """Return images [N, H, W, C] that repeat their edges up to a side, the last one more often.
 
     Larger images are a ValueError.
@@ -129,7 +129,7 @@ def padded(images: Images, side: int) -> Images:
     return np.pad(images, [(0, 0), *added, (0, 0)], mode="edge")
 
 
-def shifted(images: Images, pixels: int, generator: np.random.Generator) -> Images:
+def shift_randomly(images: Images, pixels: int, generator: np.random.Generator) -> Images:
     """Return images [N, H, W, C], each shifted by up to so many pixels uniformly; edges repeat."""
     count, height, width = images.shape[:3]
     down, right = generator.integers(-pixels, pixels + 1, (2, count, 1))

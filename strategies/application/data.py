@@ -12,7 +12,7 @@ from bfl import randomness
 from bfl.aggregation.server import UsesServer
 from bfl.closing.base import held_back_count
 from bfl.configuration import Configuration
-from bfl.data.datasets import Dataset, said_of
+from bfl.data.datasets import Dataset, dataset_warnings
 from bfl.data.datasets.base import digest_of
 from bfl.data.datasets.server_data import (
     HELD_BACK,
@@ -262,7 +262,7 @@ def check_table(configuration: Configuration, dataset: Dataset) -> None:
 def warnings_of_data(configuration: Configuration, dataset: Dataset) -> list[str]:
     """Return warnings of a run's data, sites and evaluation, which its report has as well."""
     partition, personalization = configuration.partition, configuration.personalization
-    warnings = said_of(dataset)
+    warnings = dataset_warnings(dataset)
     if personalization.active and configuration.keys.evaluated_by == "server":
         what = "evaluated" if personalization.trains_meme else "evaluated, and is not trained"
         warnings.append(

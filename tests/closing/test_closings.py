@@ -113,7 +113,7 @@ def data_of(closing: Closing) -> tuple[Callable[..., Examples], dict[str, Any], 
 
 def sums_of(chain: Sequence[Closing], known: Known, own: Examples, kept: Examples) -> np.ndarray:
     """Return a client's sums in the next round."""
-    following = SumsRound.following(chain, known, own.sizes)
+    following = SumsRound.next_round(chain, known, own.sizes)
 
     def examples(held_back: bool) -> Examples | None:
         seen = kept if held_back else own
@@ -134,7 +134,7 @@ def close(
     Args:
         changed: Makes of the sums of all clients what the server gets.
     """
-    while (following := SumsRound.following(chain, known, clients[0].sizes)).measurements:
+    while (following := SumsRound.next_round(chain, known, clients[0].sizes)).measurements:
         pairs = zip(clients, kept or clients, strict=True)
         total = np.sum([sums_of(chain, known, own, held) for own, held in pairs], axis=0)
         assert total.shape == (following.size,)

@@ -18,7 +18,7 @@ from bfl.closing.base import (
     Measurement,
     SumsRound,
     greatest,
-    packed,
+    pack,
     with_one,
 )
 from bfl.closing.feature_density import FeatureDensity
@@ -33,7 +33,7 @@ DENSITY = FeatureDensity(density_features="last")
 
 
 def problem(chain, known: Known, sums: np.ndarray, own: Examples) -> str | None:
-    return SumsRound.following(chain, known, own.sizes).find_problem(sums, len(own.labels))
+    return SumsRound.next_round(chain, known, own.sizes).find_problem(sums, len(own.labels))
 
 
 @pytest.mark.parametrize("closing", all_closings())
@@ -51,7 +51,7 @@ def test_honest_sums_pass_and_changed_ones_do_not(closing, seed, count, scale, s
     if not of_numbers:
         known = start(sharp)
     own = replace(made, features=with_one(scale * made.features[:, :-1]))
-    while (following := SumsRound.following(chain, known, own.sizes)).measurements:
+    while (following := SumsRound.next_round(chain, known, own.sizes)).measurements:
         vector = sums_of(chain, known, own, own)
         assert problem(chain, known, vector, own) is None
         rounded = vector.astype(np.float32).astype(np.float64)
@@ -89,7 +89,7 @@ def test_moments_that_no_features_have_are_refused(second: np.ndarray) -> None:
     vector = sums_of((DENSITY,), start(), own, own)
     begin = CLASSES + CLASSES * FEATURES
     assert problem((DENSITY,), start(), vector, own) is None
-    vector[begin : begin + FEATURES * (FEATURES + 1) // 2] = packed(second)
+    vector[begin : begin + FEATURES * (FEATURES + 1) // 2] = pack(second)
     assert problem((DENSITY,), start(), vector, own)
 
 

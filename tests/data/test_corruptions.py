@@ -8,9 +8,9 @@ from PIL import Image
 
 from bfl.configuration import resolve
 from bfl.data.datasets import load_dataset
-from bfl.data.datasets.foreign import CORRUPTIONS, STRENGTHS, corrupted, foreign_images, is_near
+from bfl.data.datasets.foreign import CORRUPTIONS, STRENGTHS, corrupt, foreign_images, is_near
 from bfl.data.datasets.reading import Reading
-from bfl.data.images import resized, with_channels
+from bfl.data.images import resize, with_channels
 from bfl.errors import ConfigurationError
 
 IMAGES = with_channels(load_dataset("digits").test_images[:20], 3)
@@ -20,40 +20,40 @@ every = pytest.mark.parametrize("name", CORRUPTIONS)
 @every
 def test_images_are_further_from_their_own_at_greater_strength(name: str) -> None:
     before = IMAGES.copy()
-    shown = [corrupted(IMAGES, name, strength) for strength in STRENGTHS]
+    shown = [corrupt(IMAGES, name, strength) for strength in STRENGTHS]
     away = [np.abs(each.astype(float) - IMAGES).mean() for each in shown]
     assert away == sorted(away)
     assert 0 < away[0] < 0.7 * away[-1]
     assert all(each.shape == IMAGES.shape and each.dtype == np.uint8 for each in shown)
     np.testing.assert_array_equal(IMAGES, before)
-    np.testing.assert_array_equal(corrupted(IMAGES, name, 2), shown[1])
+    np.testing.assert_array_equal(corrupt(IMAGES, name, 2), shown[1])
 
 
 @every
 def test_an_image_is_corrupted_in_each_channel_alone_and_whatever_its_shape(name: str) -> None:
-    wide = resized(IMAGES, 12, 9)
-    assert corrupted(wide, name, 3).shape == wide.shape
+    wide = resize(IMAGES, 12, 9)
+    assert corrupt(wide, name, 3).shape == wide.shape
     if name not in ("noise", "shot", "impulse"):
         np.testing.assert_array_equal(
-            corrupted(wide[..., :1], name, 3), corrupted(wide, name, 3)[..., :1]
+            corrupt(wide[..., :1], name, 3), corrupt(wide, name, 3)[..., :1]
         )
 
 
 def test_what_the_strengths_are() -> None:
     grey = np.full((50, 20, 20, 1), 128, np.uint8)
-    assert corrupted(grey, "noise", 1).std() == pytest.approx(0.08 * 255, rel=0.02)
-    assert corrupted(grey, "shot", 3).std() == pytest.approx((128 * 255 / 12) ** 0.5, rel=0.02)
-    impulses = corrupted(grey, "impulse", 5)
+    assert corrupt(grey, "noise", 1).std() == pytest.approx(0.08 * 255, rel=0.02)
+    assert corrupt(grey, "shot", 3).std() == pytest.approx((128 * 255 / 12) ** 0.5, rel=0.02)
+    impulses = corrupt(grey, "impulse", 5)
     for level in (0, 255):
         assert (impulses == level).mean() == pytest.approx(0.27 / 2, abs=0.01)
-    np.testing.assert_allclose(corrupted(grey, "brightness", 2), 128 + 0.2 * 255)
+    np.testing.assert_allclose(corrupt(grey, "brightness", 2), 128 + 0.2 * 255)
     red = np.full((1, 4, 4, 3), (100, 50, 0), np.uint8)  # its hue stays
-    assert corrupted(red, "brightness", 2)[0, 0, 0].tolist() == [151, 76, 0]
+    assert corrupt(red, "brightness", 2)[0, 0, 0].tolist() == [151, 76, 0]
     halves = np.repeat(np.repeat(IMAGES[:, ::2, ::2], 2, axis=1), 2, axis=2)
     np.testing.assert_array_equal(CORRUPTIONS["pixelate"][0](halves, 0.5), halves)
     for name in ("blur", "contrast", "rotation", "pixelate", "jpeg"):
-        np.testing.assert_array_equal(corrupted(grey, name, 5), grey)
-    halved = corrupted(IMAGES, "contrast", 2).astype(float)
+        np.testing.assert_array_equal(corrupt(grey, name, 5), grey)
+    halved = corrupt(IMAGES, "contrast", 2).astype(float)
     own = IMAGES.astype(float)
     np.testing.assert_allclose(halved.std(axis=(1, 2)), own.std(axis=(1, 2)) / 2, atol=1)
     np.testing.assert_allclose(halved.mean(axis=(1, 2)), own.mean(axis=(1, 2)), atol=0.5)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bfl.data.images import padded, resized, shifted, with_channels
+from bfl.data.images import pad, resize, shift_randomly, with_channels
 
 GENERATOR = np.random.default_rng(0)
 
@@ -14,40 +14,40 @@ def pictures(*shape: int) -> np.ndarray:
 
 def test_padding_repeats_edges() -> None:
     images = pictures(3, 28, 27, 2)
-    wide = padded(images, 32)
+    wide = pad(images, 32)
     assert wide.shape == (3, 32, 32, 2)
     # Rows: 2 above and 2 below; columns: 2 left and 3 right.
     rows = np.clip(np.arange(32) - 2, 0, 27)
     columns = np.clip(np.arange(32) - 2, 0, 26)
     np.testing.assert_array_equal(wide, images[:, rows][:, :, columns])
-    np.testing.assert_array_equal(padded(images, 28)[:, :, :27], images)
+    np.testing.assert_array_equal(pad(images, 28)[:, :, :27], images)
     with pytest.raises(ValueError, match="28 x 27 pixels cannot be padded to 27"):
-        padded(images, 27)
+        pad(images, 27)
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 5])
 def test_smaller_pixels_are_means_over_areas(channels: int) -> None:
     images = pictures(2, 64, 48, channels)
-    small = resized(images, 32, 12)
+    small = resize(images, 32, 12)
     means = images.reshape(2, 32, 2, 12, 4, channels).mean(axis=(2, 4))
     assert small.dtype == np.uint8
     assert np.abs(small - means).max() <= 0.5
     row = np.array([[1, 0.5, 0], [0, 0.5, 1]]) / 1.5  # three pixels become two
     expected = row @ images[0, :3, :3, 0] @ row.T
-    assert np.abs(resized(images[:1, :3, :3], 2, 2)[0, ..., 0] - expected).max() <= 0.5
-    assert resized(images, 64, 48) is images
+    assert np.abs(resize(images[:1, :3, :3], 2, 2)[0, ..., 0] - expected).max() <= 0.5
+    assert resize(images, 64, 48) is images
 
 
 def test_more_images_than_are_resized_at_once() -> None:
     images = pictures(600, 8, 8, 3)
-    small = resized(images, 4, 4)
+    small = resize(images, 4, 4)
     for index in (0, 255, 256, 599):
-        np.testing.assert_array_equal(small[index], resized(images[index : index + 1], 4, 4)[0])
+        np.testing.assert_array_equal(small[index], resize(images[index : index + 1], 4, 4)[0])
 
 
 def test_larger_images_are_interpolated() -> None:
     ramp = np.tile(np.array([0, 100, 200], np.uint8)[:, None, None], (1, 3, 2))[None]
-    large = resized(ramp, 6, 3)
+    large = resize(ramp, 6, 3)
     # Centres of the new pixels lie a quarter of an old one from the old centres.
     np.testing.assert_array_equal(large[0, :, 0, 0], [0, 25, 75, 125, 175, 200])
     assert (large == large[:, :, :1]).all()
@@ -57,7 +57,7 @@ def test_shifted_images_are_those_of_scipy_by_every_shift_that_is_drawn() -> Non
     from scipy.ndimage import shift
 
     images = pictures(200, 6, 5, 2)
-    moved = shifted(images, 1, np.random.default_rng(0))
+    moved = shift_randomly(images, 1, np.random.default_rng(0))
     everywhere = list(np.ndindex(3, 3))
     found = {
         (down, right)

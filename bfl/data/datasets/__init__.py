@@ -14,7 +14,7 @@ from bfl.data.datasets.base import (
     Dataset,
     DatasetSource,
     dataset_sources,
-    said_of,
+    dataset_warnings,
     source_and_location,
 )
 from bfl.data.datasets.reading import AS_STORED, PIXEL_RANGE, Reading
@@ -31,9 +31,9 @@ __all__ = [
     "dataset_files",
     "dataset_reads_path",
     "dataset_sources",
+    "dataset_warnings",
     "load_dataset",
     "portable_dataset",
-    "said_of",
     "source_and_location",
     "validate_dataset",
 ]
@@ -59,7 +59,7 @@ def load_dataset(dataset: str, data_dir: str | Path = "", reading: Reading = AS_
             f"test-sites is '{reading.test_sites}', and dataset '{dataset}' says itself what is "
             "for testing; allowed: a folder or a table without a test part"
         )
-    return reading.applied(loaded)
+    return reading.apply(loaded)
 
 
 def cached_dataset(dataset: str, data_dir: str, reading: Reading = AS_STORED) -> Dataset:

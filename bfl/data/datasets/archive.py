@@ -60,7 +60,7 @@ def read_archive(
         pixels = as_pixels({a: arrays[a] for a in ("x_train", "x_test")}, pixel_range)
         images = [a[..., np.newaxis] if a.ndim == 3 else a for a in pixels.values()]
         labels = [whole_labels(array, arrays[array]) for array in ("y_train", "y_test")]
-        names = names or numbered_classes("y_train", labels[0])
+        names = names or number_classes("y_train", labels[0])
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
     dataset = Dataset(name, images[0], labels[0], images[1], labels[1], names)
@@ -97,7 +97,7 @@ def whole_labels(name: str, labels: Array) -> Labels:
     return flat.astype(np.int64)
 
 
-def numbered_classes(name: str, labels: Labels) -> tuple[str, ...]:
+def number_classes(name: str, labels: Labels) -> tuple[str, ...]:
     """Return names of classes that have numbers alone, by training labels; most have examples."""
     highest, present = int(labels.max()), np.unique(labels).size
     if (lowest := int(labels.min())) > 0:

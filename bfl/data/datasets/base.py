@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from bfl.data.datasets.encoding import Column, Encoding, missing_cells
+from bfl.data.datasets.encoding import Column, Encoding, count_missing_cells
 from bfl.data.datasets.reading import Reading
 from bfl.data.images import Images
 from bfl.data.partitions.base import Columns
@@ -188,12 +188,12 @@ def rows_of(dataset: Dataset) -> DataFrame:
     return pandas.concat([pandas.DataFrame(dict(part)) for part in parts], ignore_index=True)
 
 
-def said_of(dataset: Dataset) -> list[str]:
+def dataset_warnings(dataset: Dataset) -> list[str]:
     """Return the warnings of a data set: how it was read, empty cells, and absent classes."""
     lines = list(dataset.said)
     if dataset.encoding:
         rows = rows_of(dataset)
-        if gaps := missing_cells(rows, [column.name for column in dataset.encoding.columns]):
+        if gaps := count_missing_cells(rows, [column.name for column in dataset.encoding.columns]):
             shown = few([f"{name} {count}" for name, count in gaps.items()], 30)
             lines.append(f"{dataset.name}: without a value, of {len(rows)} rows: {shown}")
     for split in ("train", "test"):

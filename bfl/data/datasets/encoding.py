@@ -161,7 +161,7 @@ def check_complete(
     )
 
 
-def missing_cells(rows: DataFrame, names: Iterable[str]) -> dict[str, int]:
+def count_missing_cells(rows: DataFrame, names: Iterable[str]) -> dict[str, int]:
     """Return the number of cells without a value, by the columns that have some."""
     counts = {name: int((rows[name].isna() | rows[name].eq("")).sum()) for name in names}
     return {name: count for name, count in counts.items() if count}
@@ -195,7 +195,7 @@ class Column:
         """The number of its sums, see ``add_up``."""
         return len(self.categories) or 3
 
-    def encoded(self, values: Series[Any], where: str) -> Floats:
+    def encode(self, values: Series[Any], where: str) -> Floats:
         """Return (N, inputs) standardised numbers, or zeros and ones; all 0 of another category."""
         if self.categories:
             kinds = np.asarray(normalize_texts(values), object)
@@ -213,13 +213,13 @@ class Column:
         if self.categories:
             kinds = normalize_texts(values)
             known = kinds.isna() | kinds.isin(self.categories)
-            said = [f"'{printable(str(kind))}' is unseen" for kind in kinds]
+            texts = [f"'{printable(str(kind))}' is unseen" for kind in kinds]
         else:
             numbers = as_numbers(values, self.name)
             known = ~(abs(numbers - self.mean) > FAR * self.deviation)
-            said = [f"{number:g} is beyond {FAR:g} deviations of the mean" for number in numbers]
+            texts = [f"{number:g} is beyond {FAR:g} deviations of the mean" for number in numbers]
         return [
-            "" if fits else f"{self.name} {text}" for fits, text in zip(known, said, strict=True)
+            "" if fits else f"{self.name} {text}" for fits, text in zip(known, texts, strict=True)
         ]
 
 
@@ -337,10 +337,10 @@ class Encoding:
             reference.append(Column(str(name), kinds, mean))
         return cls(finish(add_up(rows, reference, where), reference, where, missing))
 
-    def encoded(self, rows: DataFrame | npt.ArrayLike, where: str = "the table") -> Images:
+    def encode(self, rows: DataFrame | npt.ArrayLike, where: str = "the table") -> Images:
         """Return rows, (N, columns) or a frame, as a network takes them: (N, 1, inputs, 1)."""
         own = self._own(rows, where)
-        parts = [column.encoded(own[column.name], where) for column in self.columns]
+        parts = [column.encode(own[column.name], where) for column in self.columns]
         values = GREY * (np.concatenate(parts, axis=1) + 1)
         return values.astype(np.float32)[:, np.newaxis, :, np.newaxis]
 

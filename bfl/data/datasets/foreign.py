@@ -23,13 +23,13 @@ LINK = "+"  # between the words of ``ood-dataset``
 NONE = "none"
 
 
-def noised(images: Images, deviation: float = 64.0) -> Images:
+def add_noise(images: Images, deviation: float = 64.0) -> Images:
     """Return images with Gaussian noise of a standard deviation, in levels of 0 to 255."""
     noise = randomness.generator(0, "foreign", "noised").normal(0.0, deviation, images.shape)
     return as_type(images + noise, images.dtype)
 
 
-def _blurred(images: Images, deviation: float) -> Images:
+def _blur(images: Images, deviation: float) -> Images:
     from scipy.ndimage import gaussian_filter
 
     # Of the image's height, so that it is the same in images of any size.
@@ -38,33 +38,33 @@ def _blurred(images: Images, deviation: float) -> Images:
     return as_type(gaussian_filter(images.astype(np.float32), sigma, mode="nearest"), images.dtype)
 
 
-def _flattened(images: Images, factor: float) -> Images:
+def _lower_contrast(images: Images, factor: float) -> Images:
     mean = images.mean(axis=(1, 2), keepdims=True)
     return as_type(mean + factor * (images - mean), images.dtype)
 
 
-def _turned(images: Images, degrees: float) -> Images:
+def _rotate(images: Images, degrees: float) -> Images:
     from scipy.ndimage import rotate
 
     given = images.astype(np.float32)
-    turned = rotate(given, degrees, axes=(1, 2), reshape=False, order=1, mode="nearest")
-    return as_type(turned, images.dtype)
+    rotated = rotate(given, degrees, axes=(1, 2), reshape=False, order=1, mode="nearest")
+    return as_type(rotated, images.dtype)
 
 
-def _shot(images: Images, photons: float) -> Images:
+def _add_shot_noise(images: Images, photons: float) -> Images:
     counts = randomness.generator(0, "foreign", "shot").poisson(
         images.astype(np.float64) / 255.0 * photons
     )
     return as_type(counts / photons * 255.0, images.dtype)
 
 
-def _speckled(images: Images, share: float) -> Images:
+def _add_impulses(images: Images, share: float) -> Images:
     drawn = randomness.generator(0, "foreign", "impulse").random(images.shape)
     salted = np.where(drawn < share / 2, 255, images)
     return np.asarray(np.where(drawn > 1 - share / 2, 0, salted), images.dtype)
 
 
-def _brightened(images: Images, share: float) -> Images:
+def _brighten(images: Images, share: float) -> Images:
     # The value of hue, saturation and value: the greatest of a pixel's channels.
     value = images.max(axis=-1, keepdims=True).astype(np.float64)
     brighter = np.minimum(value + 255.0 * share, 255.0)
@@ -81,7 +81,7 @@ def _by_pillow(images: Images, change: Callable[[Any], Any]) -> Images:
     return np.asarray(found.reshape(images.shape), images.dtype)
 
 
-def _pixelated(images: Images, share: float) -> Images:
+def _pixelate(images: Images, share: float) -> Images:
     from PIL.Image import Resampling
 
     height, width = images.shape[1:3]
@@ -94,7 +94,7 @@ def _pixelated(images: Images, share: float) -> Images:
     )
 
 
-def _compressed(images: Images, quality: float) -> Images:
+def _compress(images: Images, quality: float) -> Images:
     from PIL.Image import open as open_image
 
     def compress(picture: Any) -> Any:
@@ -109,20 +109,20 @@ ROTATED = "rotated"
 CHANGES: dict[str, Callable[[Images], Images]] = {
     ROTATED: lambda images: np.ascontiguousarray(np.rot90(images, axes=(1, 2))),
     "inverted": lambda images: 255 - images,
-    "noised": noised,
+    "noised": add_noise,
 }
 """Changes of the test images: a quarter turn, inverse grey levels and noise."""
 
 CORRUPTIONS: dict[str, tuple[Callable[[Images, float], Images], tuple[float, ...]]] = {
-    "noise": (lambda images, share: noised(images, 255 * share), (0.08, 0.12, 0.18, 0.26, 0.38)),
-    "blur": (_blurred, (1.5, 2.0, 2.5, 3.0, 4.0)),
-    "contrast": (_flattened, (0.75, 0.5, 0.4, 0.3, 0.15)),
-    "rotation": (_turned, (15.0, 30.0, 45.0, 60.0, 75.0)),
-    "shot": (_shot, (60.0, 25.0, 12.0, 5.0, 3.0)),
-    "impulse": (_speckled, (0.03, 0.06, 0.09, 0.17, 0.27)),
-    "brightness": (_brightened, (0.1, 0.2, 0.3, 0.4, 0.5)),
-    "pixelate": (_pixelated, (0.6, 0.5, 0.4, 0.3, 0.25)),
-    "jpeg": (_compressed, (25.0, 18.0, 15.0, 10.0, 7.0)),
+    "noise": (lambda images, share: add_noise(images, 255 * share), (0.08, 0.12, 0.18, 0.26, 0.38)),
+    "blur": (_blur, (1.5, 2.0, 2.5, 3.0, 4.0)),
+    "contrast": (_lower_contrast, (0.75, 0.5, 0.4, 0.3, 0.15)),
+    "rotation": (_rotate, (15.0, 30.0, 45.0, 60.0, 75.0)),
+    "shot": (_add_shot_noise, (60.0, 25.0, 12.0, 5.0, 3.0)),
+    "impulse": (_add_impulses, (0.03, 0.06, 0.09, 0.17, 0.27)),
+    "brightness": (_brighten, (0.1, 0.2, 0.3, 0.4, 0.5)),
+    "pixelate": (_pixelate, (0.6, 0.5, 0.4, 0.3, 0.25)),
+    "jpeg": (_compress, (25.0, 18.0, 15.0, 10.0, 7.0)),
 }
 """Corruptions and their strengths: Gaussian noise, as a share of the range of pixels; a Gaussian
 blur, in 1/32 of the height; the factor of the deviations from an image's mean; degrees; photons of
@@ -228,7 +228,7 @@ def corruption_names(given: str) -> list[str]:
     return names
 
 
-def corrupted(images: Images, name: str, strength: int) -> Images:
+def corrupt(images: Images, name: str, strength: int) -> Images:
     """Return images [N, H, W, C] changed by one of ``CORRUPTIONS`` at one of ``STRENGTHS``."""
     change, levels = CORRUPTIONS[name]
     return change(images, levels[strength - 1])

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from bfl.data.datasets.archive import numbered_classes, read_archive, whole_labels
+from bfl.data.datasets.archive import number_classes, read_archive, whole_labels
 from bfl.data.datasets.base import Dataset, DatasetSource, Labels, PathSource, dataset_sources
 from bfl.data.datasets.reading import AS_STORED, Reading
 from bfl.data.images import Images, pixels_of, with_channels
@@ -176,7 +176,7 @@ def _of_splits(splits: Any, repository: str, name: str, reading: Reading) -> Dat
         train_labels,
         with_channels(test, channels),
         test_labels,
-        names or numbered_classes(f"{repository}, split train: labels", train_labels),
+        names or number_classes(f"{repository}, split train: labels", train_labels),
     )
 
 

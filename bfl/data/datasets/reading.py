@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bfl.data.datasets.encoding import Encoding
-from bfl.data.images import Images, padded, resized, with_channels
+from bfl.data.images import Images, pad, resize, with_channels
 from bfl.errors import ConfigurationError, DataError
 from bfl.registry import kebab
 
@@ -77,10 +77,10 @@ class Reading:
         if not self.image_size:
             return images
         if self.image_fit == "pad":
-            return padded(images, self.image_size)
-        return resized(images, self.image_size, self.image_size)
+            return pad(images, self.image_size)
+        return resize(images, self.image_size, self.image_size)
 
-    def applied(self, dataset: Dataset) -> Dataset:
+    def apply(self, dataset: Dataset) -> Dataset:
         """Return a data set with images of the run's shape; a table stays as it is."""
         if dataset.encoding or not (self.image_size or self.image_channels):
             return dataset
@@ -121,7 +121,7 @@ def match_shape(dataset: Dataset, images: Images, what: str) -> Images:
     """Return images [N, H, W, C] in the size and channels of a data set's."""
     height, width, channels = dataset.image_shape
     try:
-        return resized(with_channels(images, channels), height, width)
+        return resize(with_channels(images, channels), height, width)
     except ValueError:
         raise ConfigurationError(
             f"{what} has images of {images.shape[3]} channels, and the run's have {channels}; "

@@ -78,7 +78,7 @@ def load_server_data(
         return None
     candidates = train_positions(dataset, train_examples, clients)
 
-    def held_back(count: float, key: str) -> Labels:
+    def hold_back(count: float, key: str) -> Labels:
         labels = dataset.train_labels[candidates]
         chosen = stratified_positions(labels, count, "server-examples", seed, given_by=key)
         if chosen.size == candidates.size:
@@ -91,23 +91,23 @@ def load_server_data(
     # A smaller part lies within a larger one, so that the clients' images are the same for however
     # many of those set aside the server has.
     if server_data == HELD_BACK:
-        source, own = dataset, held_back(examples, "server-examples")
-        held = own
+        source, own = dataset, hold_back(examples, "server-examples")
+        held_back = own
     else:
         source = cached_dataset(server_data, data_dir, replace(reading, test_sites=""))
         if labelled:
             _check_goes_with(source, dataset, server_data)
         own = stratified_positions(source.train_labels, examples, "server-examples", seed)
-        held = own[:0]
+        held_back = own[:0]
     of_nobody = own[:0]
     if unused:
         key = "unused-examples"
-        count = held_back(unused, key).size + held.size
-        beside = f"{key} besides server-examples" if held.size else key
-        of_nobody = without(held_back(float(count), beside), held)
+        count = hold_back(unused, key).size + held_back.size
+        beside = f"{key} besides server-examples" if held_back.size else key
+        of_nobody = without(hold_back(float(count), beside), held_back)
     answers = source.train_labels if source.train_targets is None else source.train_targets
     images = match_shape(dataset, source.train_images[own], f"server-data '{server_data}'")
-    return ServerData(images, answers[own] if labelled else None, held, of_nobody)
+    return ServerData(images, answers[own] if labelled else None, held_back, of_nobody)
 
 
 def _check_goes_with(source: Dataset, dataset: Dataset, word: str) -> None:

@@ -55,7 +55,7 @@ class Table(PathSource):
 
         path = self.find(location, data_dir)
         where = str(path)
-        encoding, names, scale = _known_columns(reading)
+        encoding, names, scale = _read_columns(reading)
         encoding = reading.encoding or encoding
         columns = encoding.columns if encoding else ()
         texts = [column.name for column in columns if column.categories]
@@ -98,7 +98,7 @@ class Table(PathSource):
             (scale,) = encodings.Encoding.of(pandas.DataFrame({target: true[train]}), where).columns
             if np.ptp(true[train]) == 0:
                 raise DataError(f"{where}: column '{target}' holds one number in all training rows")
-        images = encoding.encoded(inputs, where)
+        images = encoding.encode(inputs, where)
         return Dataset(
             name=f"{self.name}:{location}",
             train_images=images[train],
@@ -151,7 +151,7 @@ Known = tuple[encodings.Encoding | None, tuple[str, ...], encodings.Column | Non
 """The encoding of columns, names of classes, and the target's column, as far as they are known."""
 
 
-def _known_columns(reading: Reading) -> Known:
+def _read_columns(reading: Reading) -> Known:
     if reading.table_columns in ("", SUMMED):
         return None, (), None
     try:

@@ -17,7 +17,7 @@ from bfl.data.datasets.base import (
     source_and_location,
 )
 from bfl.data.datasets.reading import Reading
-from bfl.data.images import Images, padded, with_channels
+from bfl.data.images import Images, pad, with_channels
 from bfl.errors import ConfigurationError, DataError
 
 _ENTRY = re.compile(r"(.+?)(?::([0-9]+))?")
@@ -51,7 +51,7 @@ class Tasks(DatasetSource):
         """Return the data sets as one, each with images of a shape."""
         entries = self._entries(location)
         loaded = [
-            reading.applied(source.load(rest, data_dir, reading)) for source, rest, _ in entries
+            reading.apply(source.load(rest, data_dir, reading)) for source, rest, _ in entries
         ]
         for dataset in loaded:
             dataset.check()
@@ -63,12 +63,12 @@ class Tasks(DatasetSource):
         side = max(max(dataset.image_shape[:2]) for dataset in loaded)
         channels = max(dataset.image_shape[2] for dataset in loaded)
 
-        def joined(images: list[Images]) -> Images:
-            return np.concatenate([padded(with_channels(part, channels), side) for part in images])
+        def join(images: list[Images]) -> Images:
+            return np.concatenate([pad(with_channels(part, channels), side) for part in images])
 
         try:
-            train_images = joined([d.train_images for d in loaded])
-            test_images = joined([d.test_images for d in loaded])
+            train_images = join([d.train_images for d in loaded])
+            test_images = join([d.test_images for d in loaded])
         except ValueError as error:
             raise DataError(f"dataset 'tasks:{location}': {error}") from error
         train_labels = [d.train_labels + first for d, first in zip(loaded, firsts, strict=False)]

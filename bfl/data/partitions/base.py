@@ -94,7 +94,7 @@ class Partition(Component):
 partitions: Registry[Partition] = Registry("partition", "bfl.data.partitions")
 
 
-def grouped_by_class(labels: Indices, generator: np.random.Generator) -> Indices:
+def group_by_class(labels: Indices, generator: np.random.Generator) -> Indices:
     """Return all indices (N,), class after class and in random order within each class."""
     order = generator.permutation(labels.size)
     return order[np.argsort(labels[order], kind="stable")]
@@ -115,7 +115,7 @@ class Iid(Partition):
         self, labels: Indices, clients: int, generator: np.random.Generator
     ) -> list[Indices]:
         """Return the dealt indices; chance decides who gets the examples that are left over."""
-        cards = grouped_by_class(labels, generator)
+        cards = group_by_class(labels, generator)
         return [cards[seat::clients] for seat in generator.permutation(clients)]
 
 

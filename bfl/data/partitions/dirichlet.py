@@ -63,7 +63,7 @@ class Dirichlet(Partition):
         """Return the indices of the first draw in which every client gets enough examples."""
         # The library cuts each class in the order of the data, so it is given them shuffled.
         order = generator.permutation(labels.size)
-        guaranteed = self._guaranteed(labels[order], clients)
+        guaranteed = self._guarantee(labels[order], clients)
         left = np.delete(order, guaranteed)
         for seed in generator.integers(2**32, size=MAX_SEEDS):
             if parts := self._draw(labels[left], clients, int(seed)):
@@ -76,7 +76,7 @@ class Dirichlet(Partition):
             "clients or min-partition-size"
         )
 
-    def _guaranteed(self, labels: Indices, clients: int) -> Indices:
+    def _guarantee(self, labels: Indices, clients: int) -> Indices:
         """Return the positions (K, G·C) of what each client gets before the draw."""
         each = self.guaranteed_examples
         found = []

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from bfl.data.partitions.base import Indices, Partition, grouped_by_class, partitions
+from bfl.data.partitions.base import Indices, Partition, group_by_class, partitions
 from bfl.errors import ConfigurationError
 
 SWAPS_PER_SHARD = 20
@@ -37,9 +37,9 @@ class Shards(Partition):
         """Check that there are classes enough for a client, and shards enough for the classes."""
         super().check(num_examples, num_classes, clients)
         if self.shards_per_client > num_classes:
-            raise self._refused(clients, f"shards-per-client from 1 to {num_classes} (classes)")
+            raise self._refusal(clients, f"shards-per-client from 1 to {num_classes} (classes)")
         if not num_classes <= clients * self.shards_per_client <= num_examples:
-            raise self._refused(
+            raise self._refusal(
                 clients,
                 f"clients times shards-per-client from {num_classes} (classes) to {num_examples} "
                 "(examples)",
@@ -52,17 +52,17 @@ class Shards(Partition):
         sizes = np.unique(labels, return_counts=True)[1]
         available = int(np.minimum(sizes, clients).sum())
         if available < clients * self.shards_per_client:
-            raise self._refused(
+            raise self._refusal(
                 clients, f"at most {available} shards, as the smallest class has {sizes.min()}"
             )
-        held: list[list[Indices]] = [[] for _ in range(clients)]
+        pieces: list[list[Indices]] = [[] for _ in range(clients)]
         shards = clients * self.shards_per_client
-        for examples, owners in _owned_classes(labels, sizes, shards, clients, generator):
+        for examples, owners in _assign_classes(labels, sizes, shards, clients, generator):
             for client, shard in zip(owners, np.array_split(examples, len(owners)), strict=True):
-                held[client].append(shard)
-        return [np.concatenate(shards) for shards in held]
+                pieces[client].append(shard)
+        return [np.concatenate(shards) for shards in pieces]
 
-    def _refused(self, clients: int, allowed: str) -> ConfigurationError:
+    def _refusal(self, clients: int, allowed: str) -> ConfigurationError:
         return ConfigurationError(
             f"partition '{self.name}' with clients = {clients} and shards-per-client = "
             f"{self.shards_per_client}: a shard has one class, and is not empty; allowed: {allowed}"
@@ -112,8 +112,8 @@ class Step(Partition):
         majors = self.major_classes * clients
         if np.minimum(sizes, clients).sum() < majors:
             raise self._too_few(int(classes[sizes.argmin()]), int(sizes.min()), clients)
-        held: list[list[Indices]] = [[] for _ in range(clients)]
-        owned = _owned_classes(labels, sizes, majors, clients, generator)
+        pieces: list[list[Indices]] = [[] for _ in range(clients)]
+        owned = _assign_classes(labels, sizes, majors, clients, generator)
         for label, (examples, owners) in zip(classes, owned, strict=True):
             others = [client for client in range(clients) if client not in owners]
             minor = self._minor(examples.size)
@@ -122,10 +122,10 @@ class Step(Partition):
                 raise self._too_few(int(label), examples.size, clients)
             few, many = np.split(examples, [minor * len(others)])
             for client, part in zip(others, few.reshape(len(others), minor), strict=True):
-                held[client].append(part)
+                pieces[client].append(part)
             for client, part in zip(owners, np.array_split(many, len(owners)), strict=True):
-                held[client].append(part)
-        return [np.concatenate(parts) for parts in held]
+                pieces[client].append(part)
+        return [np.concatenate(parts) for parts in pieces]
 
     def _minor(self, size: int) -> int:
         if self.minor_examples < 1:
@@ -171,28 +171,28 @@ class StepOverlapping(Step):
         self, labels: Indices, clients: int, generator: np.random.Generator
     ) -> list[Indices]:
         """Return the indices of every client's shards and of its examples of all classes."""
-        ordered = grouped_by_class(labels, generator)
+        ordered = group_by_class(labels, generator)
         shards = np.array_split(ordered, clients * self.major_classes)
         drawn = generator.permutation(len(shards)).reshape(clients, self.major_classes)
-        held = [[shards[shard] for shard in of_client] for of_client in drawn]
+        pieces = [[shards[shard] for shard in of_client] for of_client in drawn]
         for label in np.unique(labels):
             members = np.flatnonzero(labels == label)
             few = self._minor(members.size)
             if members.size < clients * few:
                 raise self._too_few(int(label), members.size, clients)
             chosen = generator.choice(members, clients * few, replace=False)
-            for parts, part in zip(held, chosen.reshape(clients, few), strict=True):
+            for parts, part in zip(pieces, chosen.reshape(clients, few), strict=True):
                 parts.append(part)
-        return [np.concatenate(parts) for parts in held]
+        return [np.concatenate(parts) for parts in pieces]
 
 
-def _owned_classes(
+def _assign_classes(
     labels: Indices, sizes: Indices, shards: int, clients: int, generator: np.random.Generator
 ) -> list[tuple[Indices, list[int]]]:
     """Return each class's examples, in random order, with the clients that get a shard of them."""
     counts = allot_shards(sizes, shards, clients, generator)
     owners = deal_classes(counts, clients, generator)
-    members = np.split(grouped_by_class(labels, generator), np.cumsum(sizes)[:-1])
+    members = np.split(group_by_class(labels, generator), np.cumsum(sizes)[:-1])
     return list(zip(members, owners, strict=True))
 
 
@@ -237,12 +237,12 @@ def deal_classes(
     of_class = [int(c) for c in classes for _ in range(counts[c])]
     seats = generator.permutation(clients)
     owner = [int(seats[shard % clients]) for shard in range(len(of_class))]
-    held: list[set[int]] = [set() for _ in range(clients)]
+    hands: list[set[int]] = [set() for _ in range(clients)]
     for shard, client in enumerate(owner):
-        held[client].add(of_class[shard])
+        hands[client].add(of_class[shard])
     pairs = generator.integers(len(owner), size=(SWAPS_PER_SHARD * len(owner), 2)).tolist()
     for one, other in pairs:
-        giver, taker = held[owner[one]], held[owner[other]]
+        giver, taker = hands[owner[one]], hands[owner[other]]
         if of_class[one] in taker or of_class[other] in giver:
             continue
         giver.remove(of_class[one])

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.closing.feature_density import DENSITY
-from bfl.data.datasets.foreign import STRENGTHS, ForeignImages, corrupted
+from bfl.data.datasets.foreign import STRENGTHS, ForeignImages, corrupt
 from bfl.data.images import Images
 from bfl.evaluation import uncertainty
 from bfl.evaluation.evaluated_ensemble import EvaluatedEnsemble, prefixed
@@ -237,7 +237,7 @@ def predicted_by_strength(
     At 0 the images are unchanged.
     """
     return {
-        name: [clean, *(predict(corrupted(images, name, strength)) for strength in STRENGTHS)]
+        name: [clean, *(predict(corrupt(images, name, strength)) for strength in STRENGTHS)]
         for name in names
     }
 

@@ -12,8 +12,8 @@ from bfl.data.datasets import (
     Dataset,
     dataset_reads_path,
     dataset_sources,
+    dataset_warnings,
     load_dataset,
-    said_of,
     validate_dataset,
 )
 from bfl.data.datasets.hub import NamedSource
@@ -98,7 +98,7 @@ def test_what_needs_neither_a_file_nor_the_network_is_sound_and_always_the_same(
     dataset.check()
     assert dataset.name == name
     assert (dataset.train_digest, dataset.test_digest) == (again.train_digest, again.test_digest)
-    assert not said_of(dataset)
+    assert not dataset_warnings(dataset)
 
 
 def test_digits_are_split_as_scikit_learn_splits_them() -> None:
@@ -117,7 +117,7 @@ def test_absent_classes_are_named() -> None:
     digits = load_dataset("digits")
     names = tuple(f"class {label}" for label in range(25))
     few = Dataset(**{**vars(digits), "class_names": names, "test_labels": digits.test_labels // 2})
-    train, test = said_of(few)
+    train, test = dataset_warnings(few)
     assert "15 of 25 classes: " + ", ".join(names[10:20]) + " and 5 more" in train
     assert "20 of 25 classes: class 5" in test
 

@@ -14,7 +14,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from bfl.data.datasets import Reading, load_dataset, said_of
+from bfl.data.datasets import Reading, dataset_warnings, load_dataset
 from bfl.data.datasets.encoding import (
     Column,
     Encoding,
@@ -131,7 +131,7 @@ def test_an_encoding_is_what_scikit_learn_makes_of_the_rows(missing: str) -> Non
     theirs = ColumnTransformer([("n", of_numbers, numbers), ("k", of_kinds, kinds)])
     theirs.fit(with_nan(frame))
     new = frame.assign(stage=["iv", None, *frame["stage"][2:]], visits=[np.nan, *range(39)])
-    ours = encoding.encoded(new)[:, 0, :, 0] / 127.5 - 1
+    ours = encoding.encode(new)[:, 0, :, 0] / 127.5 - 1
     widths = {
         column.name: (len(column.categories) or 1) + (column.missing == "indicator")
         for column in encoding.columns
@@ -201,15 +201,15 @@ def test_rows_that_an_encoding_does_not_fit_are_said_as_they_are() -> None:
     # Rows by position, whatever a person's frame numbers them by.
     named = frame.assign(age=frame["age"].mask(frame["visits"] > 9)).set_axis([*"ab"] * 20)
     with pytest.raises(DataError, match=r"row 11 .*'age' 30;") as error:
-        encoding.encoded(named)
+        encoding.encode(named)
     assert "left-out" not in str(error.value)
     with pytest.raises(DataError, match=r"'stage'.*did you mean 'Stages'"):
-        encoding.encoded(frame.rename(columns={"stage": "Stages", "visits": "z"}))
+        encoding.encode(frame.rename(columns={"stage": "Stages", "visits": "z"}))
     with pytest.raises(DataError, match=r"row 8 .*'age' holds 'na'"):
-        encoding.encoded(named.assign(age=["7", *range(6), "n\x1ba", *["x"] * 32]))
+        encoding.encode(named.assign(age=["7", *range(6), "n\x1ba", *["x"] * 32]))
     both = frame.assign(age=[np.nan] * 3 + [1.0] * 37, visits=[*range(38), np.nan, np.inf])
     with pytest.raises(DataError, match=r"row 1 .*'age'; .*'age' 3, 'visits' 2"):
-        encoding.encoded(both)
+        encoding.encode(both)
     strange = frame.assign(stage=["iv"] * 3 + ["v"] + ["i"] * 36)
     (line,) = encoding.unseen(strange)
     assert "'stage' holds 'iv' in 3 of 40 rows, 'v' in 1 of 40" in line
@@ -221,7 +221,7 @@ def test_a_constant_is_standardised_to_0_whatever_its_mean_is_rounded_to(value: 
     """The deviation of 41 times 0.1 is above 0, and another value would be 10^15 of it."""
     encoding = Encoding.of(pd.DataFrame({"x": np.full(41, value)}), "rows")
     assert encoding.columns[0].deviation == 1.0
-    assert (encoding.encoded([[value]]) == 127.5).all()
+    assert (encoding.encode([[value]]) == 127.5).all()
 
 
 def test_whole_numbers_are_classes_in_their_order(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_a_key_says_what_columns_become(tmp_path: Path) -> None:
     assert not node.numbered_here
     assert set(node.train_labels) == {0, 2}
     given = rows().iloc[node.train_columns["visits"]]
-    np.testing.assert_array_equal(node.train_images, whole.encoding.encoded(given))
+    np.testing.assert_array_equal(node.train_images, whole.encoding.encode(given))
     for wrong in (
         "3",
         "[" * 100_000,
@@ -310,13 +310,13 @@ def test_categories_of_test_rows_alone_are_named(tmp_path: Path) -> None:
         frame = pd.DataFrame({"sex": [*kinds] * 20, "x": np.arange(40) % 9, "target": [0, 1] * 20})
         frame.to_csv(tmp_path / f"{part}.csv", index=False)
     dataset = load_dataset(f"table:{tmp_path}")
-    assert [line for line in said_of(dataset) if "'n'" in line]
+    assert [line for line in dataset_warnings(dataset) if "'n'" in line]
     frame.assign(x=["n-k", *[3, 7, 9] * 13]).to_csv(tmp_path / "test.csv", index=False)
-    (said,) = [line for line in said_of(load_dataset(f"table:{tmp_path}")) if "becomes" in line]
+    (said,) = [w for w in dataset_warnings(load_dataset(f"table:{tmp_path}")) if "becomes" in w]
     assert "column 'x' becomes categories: 79 of 80 rows" in said
     assert "row 41 " in said
     assert "n-k" not in said, "a cell is a patient's"
     assert (dataset.test_images[::2, 0, :2, 0] == 127.5).all()
     frame.assign(x=[None, *range(39)]).to_csv(tmp_path / "test.csv", index=False)
     filled = load_dataset(f"table:{tmp_path}", "", Reading(missing="mean"))
-    assert any(said.endswith("of 80 rows: x 1") for said in said_of(filled))
+    assert any(said.endswith("of 80 rows: x 1") for said in dataset_warnings(filled))

@@ -14,7 +14,7 @@ from bfl.data.datasets import (
     portable_dataset,
     validate_dataset,
 )
-from bfl.data.images import padded
+from bfl.data.images import pad
 from bfl.errors import ConfigurationError
 from strategies.application.data import divide
 from strategies.application.preflight import check_before_start
@@ -53,7 +53,7 @@ def test_labels_follow_each_other_and_images_get_one_shape(folder: Path) -> None
         (3, 2, 3),
     ]
     np.testing.assert_array_equal(joined.train_images[:15], first.train_images)
-    grey = np.repeat(padded(second.train_images, 6), 3, axis=-1)
+    grey = np.repeat(pad(second.train_images, 6), 3, axis=-1)
     np.testing.assert_array_equal(joined.train_images[15:], grey)
     np.testing.assert_array_equal(joined.train_labels[:15], first.train_labels)
     np.testing.assert_array_equal(joined.train_labels[15:], second.train_labels + 3)
