@@ -129,16 +129,6 @@ def pad(images: Images, side: int) -> Images:
     return np.pad(images, [(0, 0), *added, (0, 0)], mode="edge")
 
 
-def shift_randomly(images: Images, pixels: int, generator: np.random.Generator) -> Images:
-    """Return images [N, H, W, C], each shifted by up to so many pixels uniformly; edges repeat."""
-    count, height, width = images.shape[:3]
-    down, right = generator.integers(-pixels, pixels + 1, (2, count, 1))
-    rows = np.clip(np.arange(height) - down, 0, height - 1)
-    columns = np.clip(np.arange(width) - right, 0, width - 1)
-    moved: Images = images[np.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :]]
-    return moved
-
-
 def with_channels(images: Images, channels: int) -> Images:
     """Return images [N, H, W, C] with one or three channels; a ValueError of any other number."""
     old = images.shape[-1]

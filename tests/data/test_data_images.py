@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bfl.data.images import pad, resize, shift_randomly, with_channels
+from bfl.data.images import pad, resize, with_channels
 
 GENERATOR = np.random.default_rng(0)
 
@@ -51,22 +51,6 @@ def test_larger_images_are_interpolated() -> None:
     # Centres of the new pixels lie a quarter of an old one from the old centres.
     np.testing.assert_array_equal(large[0, :, 0, 0], [0, 25, 75, 125, 175, 200])
     assert (large == large[:, :, :1]).all()
-
-
-def test_shifted_images_are_those_of_scipy_by_every_shift_that_is_drawn() -> None:
-    from scipy.ndimage import shift
-
-    images = pictures(200, 6, 5, 2)
-    moved = shift_randomly(images, 1, np.random.default_rng(0))
-    everywhere = list(np.ndindex(3, 3))
-    found = {
-        (down, right)
-        for image, ours in zip(images, moved, strict=True)
-        for down, right in everywhere
-        if (shift(image, (down - 1, right - 1, 0), order=0, mode="nearest") == ours).all()
-    }
-    assert found == set(everywhere)
-    assert moved.dtype == images.dtype
 
 
 def test_grey_gets_three_equal_channels_and_colours_their_luminance() -> None:
