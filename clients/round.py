@@ -208,12 +208,8 @@ def apply_outgoing(
 
     A SuperNode draws from the system's randomness, which nobody can draw again.
     """
-    labels = ("outgoing", task.server_round, task.partition_id)
-    normals = (
-        randomness.generator(configuration.keys.seed, *labels)
-        if node.simulated
-        else SystemNormals()
-    )
+    seed, labels = configuration.keys.seed, ("outgoing", task.server_round, task.partition_id)
+    normals = randomness.generator(seed, *labels) if node.simulated else SystemNormals()
     update = change_update_by(configuration.outgoing, update, global_posterior, normals)
     if configuration.exchange.secure_sums and any(part.draws for part in configuration.outgoing):
         # Noise can leave the masks' range: it is clamped, as refusing would be by chance. That is
