@@ -21,8 +21,7 @@ import tomli_w
 
 import bfl
 from bfl.errors import ConfigurationError
-from bfl.experiments.results.table import VALIDATION
-from bfl.experiments.results.table import markdown_table
+from bfl.experiments.results.table import VALIDATION, markdown_table
 from bfl.experiments.studies.table import StudyTable
 
 METRIC = f"{VALIDATION}negative-log-likelihood"
