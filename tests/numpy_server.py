@@ -51,11 +51,9 @@ class NumpyServer:
         for member in members:
             yield member.name, self._logits(np.concatenate([member.values, member.point]), images)
 
-    def predict_ensemble(
-        self, members: Iterable[Member], *, labels: Any, images: Any = None
-    ) -> Predictions:
+    def predict_ensemble(self, members: Iterable[Member], *, labels: Any) -> Predictions:
         together = MemberPredictions()
-        for name, logits in self.member_logits(members, labels=labels, images=images):
+        for name, logits in self.member_logits(members, labels=labels):
             together.add(name, logits)
         return together.result()
 

@@ -79,21 +79,18 @@ class Server(Protocol):
     def logits_at_mean(self, posterior: Posterior) -> npt.NDArray[Any]:
         """Return the logits (N, C) of the network of points at a posterior's mean."""
 
-    def predict_ensemble(
-        self, members: Iterable[Member], *, labels: Labels, images: Any = None
-    ) -> Predictions:
-        """Return the mean predictions of members, one at a time in memory.
+    def predict_ensemble(self, members: Iterable[Member], *, labels: Labels) -> Predictions:
+        """Return the mean predictions for the server's images, with one member in memory.
 
         A member of a network with dropout predicts under one mask an image; ``labels`` key its
         draws. Members whose logits are not finite are left out: ``samples`` of the result is the
-        number of the others; NotFiniteError if there is none. Images are the server's own, unless
-        others are given.
+        number of the others; NotFiniteError if there is none.
         """
 
     def member_logits(
         self, members: Iterable[Member], *, labels: Labels, images: Any = None
     ) -> Iterator[tuple[str, npt.NDArray[Any]]]:
-        """Yield the name of each member and its logits (N, C); see ``predict_ensemble``."""
+        """Yield each member's name and logits (N, C); by default for the server's own images."""
 
     def distil(self, task: DistillationTask) -> Distilled:
         """Train a student on the server's own images."""

@@ -10,13 +10,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from bfl.deployment.authority import new_key, openssh_public
-from bfl.deployment.client_list import (
-    MARK,
-    Client,
-    binding_problem,
-    mark,
-    write_bound_nodes,
-)
+from bfl.deployment.client_list import MARK, Client, binding_problem, mark, write_bound_nodes
 from bfl.engine.flower import new_run
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError, DataError, RunError

@@ -12,12 +12,7 @@ from flwr.clientapp import ClientApp
 from small_federation import arguments, make_grid, make_training_app
 
 from bfl.configuration import resolve
-from bfl.federation.secure_aggregation.messages import (
-    ADVERTISE_KEYS,
-    CONFIRM,
-    SHARE_KEYS,
-    UNMASK,
-)
+from bfl.federation.secure_aggregation.messages import ADVERTISE_KEYS, CONFIRM, SHARE_KEYS, UNMASK
 from bfl.federation.wire import (
     ARRAYS,
     CONFIG,

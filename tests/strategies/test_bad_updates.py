@@ -10,14 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy_server import NumpyServer
-from small_federation import (
-    federated_round,
-    make_app,
-    make_clients,
-    make_grid,
-    play,
-    shifted,
-)
+from small_federation import federated_round, make_app, make_clients, make_grid, play, shifted
 
 import strategies
 from bfl.aggregation.plausibility import REACH
@@ -27,12 +20,7 @@ from bfl.engine.flower import new_run
 from bfl.engine.flower.replies import set_message_id
 from bfl.errors import RunError
 from bfl.experiments.results.clients import metrics_of_clients
-from bfl.federation.wire import (
-    ARRAYS,
-    METRICS,
-    TrainTask,
-    reply_content,
-)
+from bfl.federation.wire import ARRAYS, METRICS, TrainTask, reply_content
 from bfl.learning.priors import priors
 from bfl.posteriors import Posterior
 from strategies.server_state import ServerState

@@ -10,10 +10,7 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.clientapp.mod import (
-    adaptiveclipping_mod,
-    fixedclipping_mod,
-)
+from flwr.clientapp.mod import adaptiveclipping_mod, fixedclipping_mod
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideAdaptiveClipping,
     DifferentialPrivacyClientSideFixedClipping,
@@ -27,12 +24,7 @@ from small_federation import arguments, make_app, make_grid, make_training_app
 import strategies
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError, RunError
-from bfl.federation.wire import (
-    CONFIG,
-    posterior_from_arrays,
-    posterior_to_arrays,
-    reply_content,
-)
+from bfl.federation.wire import CONFIG, posterior_from_arrays, posterior_to_arrays, reply_content
 from bfl.posteriors import Posterior
 from strategies import PosteriorPooling, strategy_classes
 

@@ -10,16 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from flwr.app import Array, ConfigRecord, Context, Message, RecordDict
-from masked_federation import (
-    MASKED,
-    SIZES,
-    START,
-    Fault,
-    MaskedNodes,
-    Run,
-    no_fault,
-    trained,
-)
+from masked_federation import MASKED, SIZES, START, Fault, MaskedNodes, Run, no_fault, trained
 from small_federation import arguments, make_grid
 
 from bfl.aggregation.weightings.base import Weighting

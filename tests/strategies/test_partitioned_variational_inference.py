@@ -180,10 +180,7 @@ def random_faults(sampling: Sampling) -> Faults:
 
 
 ALL = sampled("random")
-SAMPLINGS = {
-    "all": ALL,
-    "two of five": sampled("random", fraction_train=0.4),
-}
+SAMPLINGS = {"all": ALL, "two of five": sampled("random", fraction_train=0.4)}
 ROUNDS, FAULTY_ROUNDS = 10, 20
 
 

@@ -62,9 +62,7 @@ SHORT: Values = {
     "swa-cycle": 5,
 }
 
-NEEDED: dict[str, Values] = {
-    **{f"attack: {name}": {"attackers": 2} for name in attacks.names()},
-}
+NEEDED: dict[str, Values] = {f"attack: {name}": {"attackers": 2} for name in attacks.names()}
 """What a part is given beside its name, by its case."""
 
 CASES: dict[str, Values] = {

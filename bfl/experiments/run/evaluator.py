@@ -190,12 +190,10 @@ class NetworkServer:
         """Return the logits (N, C) for the server's images at a posterior's mean."""
         return self.predictor.logits_at_mean(posterior, self.images)
 
-    def predict_ensemble(
-        self, members: Iterable[Member], *, labels: Labels, images: Any = None
-    ) -> Predictions:
+    def predict_ensemble(self, members: Iterable[Member], *, labels: Labels) -> Predictions:
         """Return the mean predictions of members, one at a time in memory; see ``Server``."""
         together = MemberPredictions()
-        for name, logits in self.member_logits(members, labels=labels, images=images):
+        for name, logits in self.member_logits(members, labels=labels):
             together.add(name, logits)
         return together.result()
 
