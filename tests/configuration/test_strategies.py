@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from choosing import PRIVATE
+from choosing import PRIVATE, going_with
 
 from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.server_optimizers import server_optimizers
@@ -77,7 +77,8 @@ def test_a_users_default_wins_over_a_preset(way: Any) -> None:
 def test_parts_have_their_own_defaults_of_a_shared_key() -> None:
     for optimizer in server_optimizers.classes():
         default = optimizer.model_fields["server_learning_rate"].default
-        given = as_flwr_run({"server-optimizer": optimizer.name})
+        needed = going_with("server-optimizer", optimizer.name)
+        given = as_flwr_run({**needed, "server-optimizer": optimizer.name})
         assert resolve(given).values["server-learning-rate"] == default
 
 

@@ -59,7 +59,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return finished
 
 
-@pytest.mark.parametrize("strategy", ["scaffold", "pvi"])
+@pytest.mark.parametrize("strategy", ["scaffold", "pvi", "bayesian-admm"])
 def test_a_method_that_is_interrupted_ends_as_if_nothing_had_happened(
     strategy: str, whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,10 @@ class LogLinearPoolRule(ConflationRule):
     uses_weights: ClassVar[bool] = True
     multiplies: ClassVar[bool] = False
 
+    def has(self) -> frozenset[str]:
+        """Return that natural parameters are averaged."""
+        return super().has() | {"averaged-precisions"}
+
     def variance_numerator(self, totals: Totals) -> float:
         """Return the sum of the weights."""
         return totals.weight

@@ -158,6 +158,32 @@ class CavityPrior(Prior):
         return _arrays(FACTOR, _natural(FACTOR, kept) + damping * _natural(CHANGE, kept))
 
 
+@priors.register("duals")
+class DualPrior(CavityPrior):
+    """The received posterior over the client's own dual: the client of Bayesian ADMM.
+
+    The dual v_k/ρ takes the place of the cavity's factor, and a global posterior need not be the
+    product of all of them. Once the server has pooled the client, v_k/ρ ← v_k/ρ + γ (λ_k − λ_g);
+    see the server optimizer ``bayesian-admm``, which sums them.
+
+    Source: Möllenhoff et al. (2026), "Federated ADMM from Bayesian duality", Fig. 2; their code,
+    ``bayes_admm_diagonalcov``.
+    """
+
+    state_name: ClassVar[str] = "duals"
+    always_requires: ClassVar[frozenset[str]] = frozenset(
+        {"summed-duals", "sent-variances", "own-likelihood"}
+    )
+    always_has: ClassVar[frozenset[str]] = frozenset({"duals"})
+
+    dual_damping: float = Field(1.0, gt=0.0, le=1.0)
+    """γ, share of its step that a client's dual makes in a round"""
+
+    def commit(self, kept: Arrays, damping: float) -> Arrays:
+        """Return the dual with the share γ of its step made."""
+        return super().commit(kept, self.dual_damping)
+
+
 @priors.register("fixed")
 class FixedPrior(Prior):
     """N(0, prior-scale² I), the same in every round.

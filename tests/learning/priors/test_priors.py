@@ -71,7 +71,7 @@ def test_first_posterior_is_the_networks_unless_the_prior_is_what_a_run_begins_w
     assert initial.digest() == before
     np.testing.assert_array_equal(first.point, initial.point)
     assert [getattr(first, v).dtype for v in ("mean", "variance", "point")] == [np.float32] * 3
-    if name != "cavity":
+    if name not in ("cavity", "duals"):
         assert first.digest() == before
 
 
