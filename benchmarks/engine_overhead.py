@@ -127,7 +127,7 @@ def on_ray(engine: RayEngine, clients: int, rounds: int, *, ours: bool) -> list[
     """
     no_op.federation = no_op.Federation(clients, rounds, RAY_PARAMETERS, 0)
     engine.app = _app("ours" if ours else "flowers")
-    own_loop = mock.patch.object(simulation, "handed_out_at_once", nullcontext)
+    own_loop = mock.patch.object(simulation, "hand_out_at_once", nullcontext)
     with nullcontext() if ours else own_loop:
         engine.run({}, clients)
     return [1e3 * seconds / clients for seconds in no_op.federation.seconds]

@@ -81,16 +81,16 @@ def decoded(data: bytes) -> str:
 
 def from_toml(text: str | bytes) -> dict[str, Any]:
     """Return the tables of a text in TOML, or raise ValueError."""
-    tables: dict[str, Any] = _parsed(tomllib.loads, text)
+    tables: dict[str, Any] = _parse(tomllib.loads, text)
     return tables
 
 
 def from_json(text: str | bytes | bytearray) -> Any:
     """Return the value of a text in JSON, or raise ValueError."""
-    return _parsed(json.loads, text)
+    return _parse(json.loads, text)
 
 
-def _parsed(parse: Callable[[str], Any], given: str | bytes | bytearray) -> Any:
+def _parse(parse: Callable[[str], Any], given: str | bytes | bytearray) -> Any:
     text = given if isinstance(given, str) else decoded(bytes(given))
     try:
         return parse(text)

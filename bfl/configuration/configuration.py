@@ -49,7 +49,7 @@ class Configuration(PickedParts):
     @cached_property
     def values(self) -> dict[str, Value]:
         """The flat keys and values that resolve to this configuration."""
-        return {**self._merged(SLOTS), **self.settings_of_every_run}
+        return {**self._merge(SLOTS), **self.settings_of_every_run}
 
     def for_clients(self, *, paths: bool = True) -> dict[str, Value]:
         """Return the flat keys and values that clients read, not those of the server alone.
@@ -60,13 +60,13 @@ class Configuration(PickedParts):
             paths: Whether the clients look for the run's data where the server has them.
         """
         checked = self.exchange.clients_check
-        merged = self._merged(k for k in SLOTS if not k.server_only or k.key in checked)
+        merged = self._merge(k for k in SLOTS if not k.server_only or k.key in checked)
         merged |= self.settings_of_every_run
         if not paths:
             merged = without_paths(merged)
         return {key: value for key, value in merged.items() if key not in SERVER_ONLY_KEYS}
 
-    def _merged(self, kinds: Iterable[ComponentSlot]) -> dict[str, Value]:
+    def _merge(self, kinds: Iterable[ComponentSlot]) -> dict[str, Value]:
         merged: dict[str, Value] = self.keys.model_dump(by_alias=True)
         chosen = tuple(kinds)
         merged.update({kind.key: self.words[kind.key] for kind in chosen})

@@ -87,33 +87,33 @@ def proxy_app(
         call = ALLOWED.fullmatch(path)
         if request.method != "POST" or not call or request.url.query:
             # Flower takes 403 for the end of a run, and a node would hang.
-            return _refused(404)
+            return _refuse(404)
         key = signer(request.headers, datetime.now(UTC))
         if key is None:
             # As the SuperLink: 401 ends a node that runs, and one that begins is told why.
-            return _refused(412 if call[1] == b"activate-node" else 401, UNKNOWN)
+            return _refuse(412 if call[1] == b"activate-node" else 401, UNKNOWN)
         if request.client:
             signed((request.client.host, request.client.port), key)
         most_bytes = MOST_BYTES.get(call[1].decode(), CALL_BYTES)
         announced = request.headers.get("content-length", "0")
         if not announced.isdecimal() or int(announced) > most_bytes:
-            return _refused(413)
+            return _refuse(413)
         try:
             forwarded = client.build_request(
                 "POST",
                 path.decode("ascii"),
                 headers=_of_the_message(request.headers.items()),
-                content=_limited(request, most_bytes),
+                content=_limit(request, most_bytes),
             )
             answer = await client.send(forwarded, stream=True)
         except TooLargeError:
-            return _refused(413)
+            return _refuse(413)
         except ClientDisconnect:
-            return _refused(400)
+            return _refuse(400)
         except httpx.TransportError:  # it is being started anew; nodes ask again
-            return _refused(503)
+            return _refuse(503)
         return StreamingResponse(
-            _answered(answer),
+            _stream(answer),
             status_code=answer.status_code,
             headers=dict(_of_the_message(answer.headers.items())),
         )
@@ -165,11 +165,11 @@ def serve(folder: Path, settings: ServerSettings) -> None:
     uvicorn.Server(config).run(sockets=[*doors])
 
 
-def _refused(status: int, body: bytes = b"") -> Response:
+def _refuse(status: int, body: bytes = b"") -> Response:
     return Response(body, status, {"connection": "close"})
 
 
-async def _limited(request: Request, most_bytes: int) -> AsyncIterator[bytes]:
+async def _limit(request: Request, most_bytes: int) -> AsyncIterator[bytes]:
     """Yield a request's bytes as they come; those of one without a length are counted."""
     count = 0
     async for piece in request.stream():
@@ -179,7 +179,7 @@ async def _limited(request: Request, most_bytes: int) -> AsyncIterator[bytes]:
         yield piece
 
 
-async def _answered(answer: httpx.Response) -> AsyncIterator[bytes]:
+async def _stream(answer: httpx.Response) -> AsyncIterator[bytes]:
     try:
         async for piece in answer.aiter_raw():
             yield piece

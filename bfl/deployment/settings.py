@@ -165,7 +165,7 @@ class NodeSettings(NodeTable):
         where, here = f"client {client}", path.parent.resolve()
         read = cls.parse(read_toml(path) if path.exists() else {}, where)
 
-        def existing(key: str, text: str | None, default: str, kind: str = "folder") -> str:
+        def find_existing(key: str, text: str | None, default: str, kind: str = "folder") -> str:
             if not text:
                 return default
             found = here / given_path(text, f"{where}: {key}")
@@ -178,14 +178,14 @@ class NodeSettings(NodeTable):
             return str(found)
 
         dataset = read.dataset
-        plugins_dir = existing("plugins-dir", read.plugins_dir, str(here / "plugins"))
+        plugins_dir = find_existing("plugins-dir", read.plugins_dir, str(here / "plugins"))
         kind, _, name = dataset.partition(":")
         if name and kind in OF_PATHS:
-            dataset = f"{kind}:{existing('dataset', name, '', OF_PATHS[kind])}"
+            dataset = f"{kind}:{find_existing('dataset', name, '', OF_PATHS[kind])}"
         placed = {
             "plugins_dir": plugins_dir,
-            "data_dir": existing("data-dir", read.data_dir, str(here / "data")),
-            "clients_list": existing("clients-list", read.clients_list, "", "file"),
+            "data_dir": find_existing("data-dir", read.data_dir, str(here / "data")),
+            "clients_list": find_existing("clients-list", read.clients_list, "", "file"),
             "dataset": dataset,
         }
         return read.model_copy(update=placed)

@@ -114,7 +114,7 @@ def grid_of(engine_run: EngineRun) -> AbstractContextManager[None]:
     return exchanged(simulation, "InMemoryGrid", RunGrid)
 
 
-def handed_out_at_once() -> AbstractContextManager[None]:
+def hand_out_at_once() -> AbstractContextManager[None]:
     """Have Flower's engine hand out a round's messages in time proportional to their number.
 
     Its own loop goes through all unanswered messages for each node, under the lock that everything

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from bfl.engine import ray_cluster
-from bfl.engine.flower import exchanged, grid_of, handed_out_at_once, new_context, new_run
+from bfl.engine.flower import exchanged, grid_of, hand_out_at_once, new_context, new_run
 from bfl.engine.flower.app import FlowerApp, client_resources
 from bfl.engine.run import EngineRun
 from bfl.errors import ConfigurationError, RunError
@@ -126,9 +126,9 @@ class RayEngine:
         with (
             _threads_ended(),
             engine_run.in_progress(),
-            reused_pool(self._pool, engine_run),
+            reuse_pool(self._pool, engine_run),
             grid_of(engine_run),
-            handed_out_at_once(),
+            hand_out_at_once(),
         ):
             try:
                 _run_simulation(
@@ -172,7 +172,7 @@ def _threads_ended() -> Iterator[None]:
         raise
 
 
-def reused_pool(pool: Any, engine_run: EngineRun) -> AbstractContextManager[None]:
+def reuse_pool(pool: Any, engine_run: EngineRun) -> AbstractContextManager[None]:
     """Have Flower run its clients on a pool of actors that outlives the run."""
     from flwr.server.superlink.fleet.vce.backend import raybackend
 

@@ -92,7 +92,7 @@ class Distiller:
         ]
         rates, scale = tf.TensorSpec([None], tf.float32), tf.TensorSpec([], tf.float32)
         self._run = of_images(self._steps, network, *data, rates, scale)
-        self._measure = of_images(self._summed_loss, network, *data)
+        self._measure = of_images(self._sum_losses, network, *data)
 
     def distil(self, images: Images, task: DistillationTask) -> Distilled:
         """Return the student that a task leads to on the server's own images (N, H, W, C)."""
@@ -177,7 +177,7 @@ class Distiller:
         found: list[Any] = tape.gradient(loss, self._optimized.variables)
         return found
 
-    def _summed_loss(self, images: Any, targets: Any, order: Any, weights: Any, key: Any) -> Any:
+    def _sum_losses(self, images: Any, targets: Any, order: Any, weights: Any, key: Any) -> Any:
         keys = split(key, tf.shape(order)[0])
         total = tf.zeros([])
         for step in tf.range(tf.shape(order)[0]):

@@ -126,7 +126,7 @@ class VariationalLayer:
         inputs = tf.cast(inputs, self._activation_type)
         bias = self.bias_posterior.distribution.loc
         if not self._form.point_biases:
-            bias = bias + _drawn(self.standard_deviations[1])
+            bias = bias + _draw(self.standard_deviations[1])
         return self._apply_variational_kernel(inputs, tf.cast(bias, inputs.dtype))
 
     def _apply_variational_kernel(self, inputs: Any, bias: Any) -> Any:
@@ -136,11 +136,11 @@ class VariationalLayer:
         return tf.cast(self.kernel_posterior.distribution.loc, dtype)
 
     def _perturbation(self, dtype: Any) -> Any:
-        return tf.cast(_drawn(self.standard_deviations[0]), dtype)
+        return tf.cast(_draw(self.standard_deviations[0]), dtype)
 
-    def _drawn_kernel(self, dtype: Any) -> Any:
+    def _draw_kernel(self, dtype: Any) -> Any:
         mean = self.kernel_posterior.distribution.loc
-        return tf.cast(mean + _drawn(self.standard_deviations[0]), dtype)
+        return tf.cast(mean + _draw(self.standard_deviations[0]), dtype)
 
 
 class KeyedConvolution2DFlipout(VariationalLayer, tfp.layers.Convolution2DFlipout):  # type: ignore[misc]
@@ -180,14 +180,14 @@ class DrawnConvolution2D(VariationalLayer, tfp.layers.Convolution2DReparameteriz
     """A convolution with one draw of its weights for all examples of a batch, keyed."""
 
     def _apply_variational_kernel(self, inputs: Any, bias: Any) -> Any:
-        return tf.nn.bias_add(self._convolution_op(inputs, self._drawn_kernel(inputs.dtype)), bias)
+        return tf.nn.bias_add(self._convolution_op(inputs, self._draw_kernel(inputs.dtype)), bias)
 
 
 class DrawnDense(VariationalLayer, tfp.layers.DenseReparameterization):  # type: ignore[misc]
     """A dense layer with one draw of its weights for all examples of a batch, keyed."""
 
     def _apply_variational_kernel(self, inputs: Any, bias: Any) -> Any:
-        return tf.nn.bias_add(tf.matmul(inputs, self._drawn_kernel(inputs.dtype)), bias)
+        return tf.nn.bias_add(tf.matmul(inputs, self._draw_kernel(inputs.dtype)), bias)
 
 
 class KeyedDropout(keras.layers.Layer):  # type: ignore[misc]
@@ -261,7 +261,7 @@ class ReparameterizedConvolution2D(
         return self._convolution_op(inputs, kernel)
 
 
-def _drawn(standard_deviation: Any) -> Any:
+def _draw(standard_deviation: Any) -> Any:
     shape = tf.shape(standard_deviation)
     return standard_deviation * tf.random.stateless_normal(shape, seed=next_seed())
 

@@ -224,13 +224,13 @@ def build_network(
 
     ``role`` tells networks apart that are alike and hold their weights at the same time.
     """
-    return _built_network(role, architecture, inference, image_shape, classes, precision)
+    return _build_network(role, architecture, inference, image_shape, classes, precision)
 
 
 # By itself, since a cache tells a default from the same value given. Room for the architectures of
 # a federation's personal models, besides the global one.
 @lru_cache(maxsize=32)
-def _built_network(role: str, *network: Any) -> Network:
+def _build_network(role: str, *network: Any) -> Network:
     return Network(*network)
 
 

@@ -264,7 +264,7 @@ class PrivateSteps:
     ) -> Any:
         self.traces += 1
         learner = self._learner
-        total, of_examples = self._summed_gradients(images, labels, keys, count)
+        total, of_examples = self._sum_gradients(images, labels, keys, count)
         expected = self._privacy.example_sampling_rate * tf.cast(count, tf.float64)
         noised = tf.cast((total + noise) / expected, tf.float32)
         rest, of_the_rest = learner.shared_gradients(count)
@@ -275,7 +275,7 @@ class PrivateSteps:
         learner.step(gradients, number, self._rate_of(number, rate))
         return tf.concat([of_examples, of_the_rest], axis=0)
 
-    def _summed_gradients(self, images: Any, labels: Any, keys: Any, count: Any) -> tuple[Any, Any]:
+    def _sum_gradients(self, images: Any, labels: Any, keys: Any, count: Any) -> tuple[Any, Any]:
         # Each example is taken by itself, in a pass of one, so that nothing that a network does
         # between the examples of a batch has a part in it. The sum is float64 (D + P,), by all
         # trained variables in a row; with it come the sums of NLL and objective, (2,).

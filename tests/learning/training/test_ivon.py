@@ -64,7 +64,7 @@ def steps_like(given, monkeypatch, architecture, temperature):
     for number, draw in enumerate(given["draws"]):
         parts = [draw[:12], draw[12:]]  # the bias is drawn before the kernel
         monkeypatch.setattr(
-            layers, "_drawn", lambda s, parts=parts: s * parts.pop().reshape(s.shape)
+            layers, "_draw", lambda s, parts=parts: s * parts.pop().reshape(s.shape)
         )
         passed = learner.forward(images, tf.constant([0, 0]))
         learner.learn(passed, batch, tf.constant(number), tf.constant(RATE))

@@ -40,7 +40,7 @@ def begun(inference: str) -> Any:
     task = task_of(posterior_of(trainer.network, 1))
     trainer.learner.begin(task.received, task.received, task.prior, {})
     summed = tf.function(
-        trainer.private_steps._summed_gradients, autograph=False, reduce_retracing=True
+        trainer.private_steps._sum_gradients, autograph=False, reduce_retracing=True
     )
 
     def sum_of(which: np.ndarray, keys: Any) -> np.ndarray:
