@@ -1,4 +1,4 @@
-"""The ClientApp: trains, adds up for a closing, and describes its node."""
+"""The ClientApp: trains, adds up for a closing, tests the final model, and describes its node."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bfl.errors import LostStateError
 from bfl.federation.node_description import ADD_UP_TABLE, TABLE_QUERY
 from bfl.federation.wire import CLOSE, CONFIG, RUN_CANNOT_GO_ON, TrainTask
 from clients import description, masked
-from clients.closing import measure_closing_sums
+from clients.closing import measure_closing_sums, measure_final_model
 from clients.examples import PreparedClient, prepare_client
 from clients.node import (
     Node,
@@ -83,6 +83,13 @@ def close(message: Message, context: Context) -> Message:
     return _work_in_time(measure_closing_sums, message, context)
 
 
+@app.evaluate()
+@reports_errors
+def evaluate(message: Message, context: Context) -> Message:
+    """Measure the final, closed model on the test data of this node's own."""
+    return _work_in_time(measure_final_model, message, context)
+
+
 # Besides its task in a round whose updates are masked.
 for _stage, _answer in masked.STAGES.items():
     app.train(_stage)(reports_errors(_answer))
@@ -103,7 +110,8 @@ def _work_in_time(work: ClientWork, message: Message, context: Context) -> Messa
     with deadline(client.node, keys.client_timeout):
         reply = work(message, context, task, client)
     if not client.node.simulated:
-        done = f"round {task.server_round}/{keys.rounds}" if work is _train else "closing sums"
+        done = "closing sums" if work is measure_closing_sums else "the final model tested"
+        done = f"round {task.server_round}/{keys.rounds}" if work is _train else done
         last = ", the last" if work is _train and task.server_round == keys.rounds else ""
         seconds = time.monotonic() - began
         name = keys.name or message.metadata.run_id

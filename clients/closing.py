@@ -1,4 +1,4 @@
-"""The client's half of the closing round: sums over its data with the final network."""
+"""The end of a run on a client: sums over its data for the closing, and the final model's test."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ import numpy.typing as npt
 from flwr.app import Context, Message
 
 from bfl.aggregation.weightings import Equal
+from bfl.closing import Closed, base
 from bfl.closing.base import FEATURE_BOUND, Examples, Sizes, SumsRound, with_one
 from bfl.data.datasets.encoding import Column
+from bfl.errors import ConfigurationError, public
+from bfl.evaluation.metrics import evaluate
+from bfl.evaluation.metrics.base import set_numbers
 from bfl.evaluation.regression import negative_log_likelihoods
+from bfl.federation import client_metrics as names
 from bfl.federation import wire
-from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
 from clients.masked import mask_sums, read_task
@@ -43,8 +47,9 @@ def measure_closing_sums(
     start_tensorflow()
     arrays: Any = message.content[wire.ARRAYS]
     posterior = wire.posterior_from_arrays(arrays, 1.0)
+    standardised = None if client.targets is None else Column("target")
     network = (configuration.architecture, configuration.inference, client.data.image_shape)
-    predictor = _predictor(*network, client.classes, client.targets is not None)
+    predictor = _predictor(*network, client.classes, standardised)
     *_, kernel, _ = predictor.manifest
     sizes = Sizes(kernel.shape[0], client.classes, [*predictor.manifest.stages.values()])
     known = wire.extra_arrays(message.content)
@@ -55,8 +60,39 @@ def measure_closing_sums(
     if masked:
         content = mask_sums(message, context, masked, vector, count)
         return Message(content, reply_to=message)
-    sums = Posterior(np.zeros(0, np.float32), np.zeros(0, np.float32), vector.astype(np.float32))
-    return Message(wire.reply_content(sums, {NUM_EXAMPLES: count}), reply_to=message)
+    sums = base.sums_as_posterior(vector.astype(np.float32))
+    return Message(wire.reply_content(sums, {names.NUM_EXAMPLES: count}), reply_to=message)
+
+
+def measure_final_model(
+    message: Message, context: Context, task: TrainTask, client: PreparedClient
+) -> Message:
+    """Answer with counts and metrics of the final, closed model on the node's own test examples."""
+    from bfl.experiments.run.evaluator import EvaluationNetwork, Evaluator
+
+    configuration = client.configuration
+    if reason := configuration.nodes_keep_metrics:
+        raise public(ConfigurationError(f"this client sends no metrics: {reason}"))
+    start_tensorflow()
+    arrays: Any = message.content[wire.ARRAYS]
+    data, known = client.data, wire.extra_arrays(message.content)
+    shape = (configuration.architecture, configuration.inference, data.image_shape)
+    predictor = _predictor(*shape, client.classes, data.target)
+    posterior = wire.posterior_from_arrays(arrays, 1.0)
+    network = EvaluationNetwork(posterior, predictor.manifest, predictor)
+    closed, samples = Closed(known) if known else None, configuration.keys.mc_samples
+    evaluator, answers = Evaluator(configuration, data, network=network), data.tested_on
+    predictions = evaluator.predict(posterior, samples=samples, purpose="final", closed=closed)
+    metrics: Any = evaluate(predictions, answers, configuration.values)
+    metrics |= set_numbers(predictions, answers)
+    metrics[names.NUM_EXAMPLES] = int(client.examples.size)
+    metrics[names.TEST_EXAMPLES] = len(answers)
+    if client.targets is None and client.classes == 2:
+        right, ones = predictions.predicted == answers, answers == 1
+        counts = [int(some.sum()) for some in (ones, right[ones], right[~ones])]
+        metrics |= zip(names.COUNTS[1:], counts, strict=True)
+    nothing = base.sums_as_posterior(np.zeros(0, np.float32))
+    return Message(wire.reply_content(nothing, metrics), reply_to=message)
 
 
 def _examples(
@@ -113,12 +149,11 @@ def _features(
 
 @lru_cache(maxsize=2)
 def _predictor(
-    architecture: Any, inference: Any, shape: Any, classes: int, of_numbers: bool
+    architecture: Any, inference: Any, shape: Any, classes: int, target: Column | None
 ) -> Predictor:
     from bfl.evaluation.prediction.monte_carlo import Predictor
     from bfl.experiments.run.network import statistics_of
     from bfl.learning.networks.network import build_network
 
     network = build_network(architecture, inference, shape, classes)
-    standardised = Column("target") if of_numbers else None
-    return Predictor(network, architecture, statistics=statistics_of(standardised))
+    return Predictor(network, architecture, statistics=statistics_of(target))

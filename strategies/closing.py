@@ -1,8 +1,9 @@
-"""The closing round on the server: clients are asked for sums, which close the final network."""
+"""The end of a run on the server: clients' sums close the network, and nodes test it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,9 +12,10 @@ import numpy as np
 
 from bfl.closing import base
 from bfl.closing.base import Array, Known, SumsRound, last_layer, schedule, sums_as_posterior
+from bfl.errors import RunError
 from bfl.federation.node_description import code_digest
 from bfl.federation.state import Snapshots
-from bfl.federation.wire import CLOSE
+from bfl.federation.wire import CLOSE, EVALUATE
 from bfl.posteriors.posterior import VECTORS
 from bfl.printing import doing
 from strategies.flower_clients import FlowerClients
@@ -72,6 +74,30 @@ def close(
             snapshots.save(number, {**known, OWNER: np.array(owner)})
         run.show_sums(f"closing round {number}: sums of {len(participants)} clients")
     return known
+
+
+def measure_final_model(
+    method: Method, state: ServerState, known: Known, clients: FlowerClients
+) -> dict[int, dict[str, float]]:
+    """Return what nodes measure of the final, closed model on test data of their own, by client."""
+    described = clients.federation.descriptions
+    request = SumsRequest(
+        method=method,
+        state=state,
+        partition_ids=[p for p, each in described.items() if each.own_examples and each.code],
+        message_type=EVALUATE,
+        name="final evaluation",
+        broadcast=known,
+        expected=sums_as_posterior(np.zeros(0, np.float32)),
+        check=lambda *_: None,
+        vectors=VECTORS,
+    )
+    doing("clients test the final model on data of their own")
+    replies, found = clients.replies(request.name, clients.messages(request)), {}
+    with suppress(RunError):  # too few have answered
+        for update in clients.updates(request, replies):
+            found[update.partition_id] = update.metrics
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -170,7 +170,7 @@ def _split_metrics(
         for name, value in measured.items()
         if (name in known and not known[name].possible(value))
         or (name in names.LEAST and not names.LEAST[name] <= value < math.inf)
-        or (name in (names.TRAIN_STEPS, names.TEST_EXAMPLES) and value % 1)
+        or (name in (names.TRAIN_STEPS, *names.COUNTS) and value % 1)
         or (name == names.BETTER and value != better)
     }
     return {n: value for n, value in measured.items() if n not in impossible}, impossible

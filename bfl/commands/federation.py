@@ -35,65 +35,37 @@ def add_to(federation: argparse.ArgumentParser) -> None:
         return added
 
     ours = "the federation's folder"
-    init = command(
-        "init",
-        make,
-        "make an authority, the server's certificate, and a key pair for each client",
-        "a new folder",
-    )
-    init.add_argument(
-        "--host",
-        action="append",
-        required=True,
-        metavar="NAME",
-        help="name or address by which clients call the server; repeatable, and they are told "
-        "the first",
-    )
-    init.add_argument(
-        "--clients",
-        required=True,
-        metavar="NAMES",
-        help="the clients' names, such as north,south, or how many: client-0, client-1, ...",
-    )
+    text = "make an authority, the server's certificate, and a key pair for each client"
+    init = command("init", make, text, "a new folder")
+    text = "name or address by which clients call the server; repeatable, they are told the first"
+    init.add_argument("--host", action="append", required=True, metavar="NAME", help=text)
+    text = "the clients' names, such as north,south, or how many: client-0, client-1, ..."
+    init.add_argument("--clients", required=True, metavar="NAMES", help=text)
     init.add_argument("--port", type=int, help="the server's port for clients (default: 8443)")
-    init.add_argument(
-        "--bind", metavar="ADDRESS", help="address on which it listens (default: all, 0.0.0.0)"
-    )
-    init.add_argument(
-        "--superlink-port", type=int, help="the SuperLink's port, on loopback (default: 9443)"
-    )
+    text = "address on which it listens (default: all, 0.0.0.0)"
+    init.add_argument("--bind", metavar="ADDRESS", help=text)
+    text = "the SuperLink's port, on loopback (default: 9443)"
+    init.add_argument("--superlink-port", type=int, help=text)
     add = command("add-client", add_client, "add a client", ours)
-    add.add_argument(
-        "--public-key",
-        type=path_argument,
-        metavar="FILE",
-        help="a key that the client has made itself (ssh-keygen -t ecdsa -b 384), so that the "
-        "private one never leaves its machine",
-    )
+    text = "public key of a pair that the client has made (ssh-keygen -t ecdsa -b 384) and keeps"
+    add.add_argument("--public-key", type=path_argument, metavar="FILE", help=text)
     revoke = command("revoke-client", revoke_client, "take a client off the list", ours)
     for each in (add, revoke):
         each.add_argument("name", metavar="NAME", help="the client's name")
-    renew = command(
-        "renew", renew_certificate, "make the server's certificate anew, for the same key", ours
-    )
-    renew.add_argument(
-        "--host", action="append", default=[], metavar="NAME", help="other hosts than before"
-    )
+    text = "make the server's certificate anew, for the same key"
+    renew = command("renew", renew_certificate, text, ours)
+    text = "other hosts than before"
+    renew.add_argument("--host", action="append", default=[], metavar="NAME", help=text)
     server = command("server", serve, "run the server, until Ctrl-C", "the server's folder")
     client = command("client", join, "run a client, until Ctrl-C", "the client's folder")
-    start = command(
-        "run",
-        start_run,
-        "start a run on the server's machine, and follow it",
-        "the folder of a server that runs",
-    )
+    text = "start a run on the server's machine, and follow it"
+    start = command("run", start_run, text, "the folder of a server that runs")
     for each in (server, client, start):
         text = f"where Flower's state is kept (default: {STATE} in the folder)"
         each.add_argument("--state", type=path_argument, metavar="DIR", help=text)
     add_run_config_to(start, "key=value pairs or a TOML file, as for bfl run; repeatable")
-    start.add_argument(
-        "--baselines", default="", metavar="local", help="make each client's own model beside it"
-    )
+    text = "make each client's own model beside it"
+    start.add_argument("--baselines", default="", metavar="local", help=text)
     text = "check the folder of the server or of a client"
     checked = command("check", check_folder, text, "the folder")
     add_run_config_to(checked, "the run's: all that it would refuse of the data here is said")

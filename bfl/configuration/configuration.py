@@ -140,6 +140,18 @@ class Configuration(PickedParts):
         """True if clients send no number that they have measured besides their updates."""
         return self.example_privacy.private or is_private(self.outgoing)
 
+    @cached_property
+    def nodes_keep_metrics(self) -> str:
+        """Why nodes do not test the final model on data of their own; empty: they do."""
+        keys = self.keys
+        reasons = {
+            "a run with noise sends no metrics": self.hides_measurements,
+            f"exchange='{self.exchange.name}' sends sums alone": self.exchange.secure_sums,
+            "clients have heads of their own": self.shared.partial,
+            "evaluate-every is 0": not keys.evaluate_every and keys.evaluated_by == "server",
+        }
+        return next((reason for reason, holds in reasons.items() if holds), "")
+
     def replace(self, **changes: Value) -> Configuration:
         """Return the configuration with other values for some keys (underscores for hyphens)."""
         return resolve({**self.given, **{kebab(key): value for key, value in changes.items()}})

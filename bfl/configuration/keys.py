@@ -53,7 +53,7 @@ class Keys(pydantic.BaseModel):
     """examples in a training step, B"""
     learning_rate: float = Field(1e-3, gt=0.0, le=1.0)
     """initial learning rate of the optimizer"""
-    mc_samples: Count = server_field(20)
+    mc_samples: Count = 20
     """Monte Carlo samples of the final evaluation, M"""
     evaluate_every: int = Field(1, ge=0)
     """rounds between evaluations; 0: only after the last round"""

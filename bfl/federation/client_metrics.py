@@ -55,7 +55,12 @@ OWN_TEST = "test-"
 TEST_ACCURACY = f"{OWN_TEST}accuracy"
 TEST_EXAMPLES = "test-examples"
 
-LEAST = {TRAIN_LIKELIHOOD: -6.0, TRAIN_STEPS: 1, TRAIN_SECONDS: 0, MEMORY: 0, TEST_EXAMPLES: 0}
+POSITIVES, RIGHT_POSITIVES, RIGHT_NEGATIVES = "positives", "right-positives", "right-negatives"
+"""Counts of its test examples, where there are two classes; the second is the positive one."""
+
+COUNTS = (TEST_EXAMPLES, POSITIVES, RIGHT_POSITIVES, RIGHT_NEGATIVES)
+LEAST = {TRAIN_LIKELIHOOD: -6.0, TRAIN_STEPS: 1, TRAIN_SECONDS: 0, MEMORY: 0}
+LEAST |= dict.fromkeys(COUNTS, 0)
 """Least values. A likelihood of numbers is a density: -log p ≥ log(2π 1e-6) / 2, as their noise has
 a variance of at least 1e-6. A divergence is known up to a constant where a prior is no density."""
 

@@ -23,8 +23,9 @@ ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 EXTRAS = "beside"
 """The record of the arrays that the parts of a method send besides a posterior, both ways."""
 
-TRAIN, CLOSE = "train", "train.close"
-"""The types of messages that ask a client to train, and for sums over its data at the end.
+TRAIN, CLOSE, EVALUATE = "train", "train.close", "evaluate"
+"""The types of messages that ask a client to train, for sums over its data at the end, and for
+metrics of the final model on test data of its node's own.
 
 Others stand in ``node_description`` and ``secure_aggregation``; clients/client_app.py has what
 answers each. A new type raises ``WIRE_FORMAT``.

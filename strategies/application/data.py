@@ -25,9 +25,8 @@ from bfl.data.datasets.subset import train_positions, with_test_examples
 from bfl.data.partitions.base import describe, own_test_split
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import without_numbers
-from bfl.experiments.run.network import check_images, personal_architecture
+from bfl.experiments.run.network import check_models
 from bfl.federation.wire import Positions
-from bfl.learning.personalizations import PersonalModel
 from strategies.federation import Federation
 
 
@@ -218,45 +217,6 @@ def own_tests(
             'evaluated-by="server"'
         )
     return found
-
-
-def check_models(configuration: Configuration, dataset: Dataset, clients: int) -> None:
-    """Refuse images that are too small for the network, or for a client's personal one."""
-    architectures = {configuration.words["model"]: configuration.architecture}
-    personalization = configuration.personalization
-    if isinstance(personalization, PersonalModel):
-        for word in filter(None, personalization.assignment.words(clients)):
-            architectures[word] = personal_architecture(configuration, word)
-    for word, architecture in architectures.items():
-        check_images(word, architecture, dataset.image_shape, configuration.keys.dataset)
-
-
-def check_table(configuration: Configuration, dataset: Dataset) -> None:
-    """Refuse what is made for images, where the data are the rows of a table."""
-    if not dataset.encoding:
-        return
-    keys, values = configuration.keys, configuration.values
-    allowed = {
-        "augmentation": "none",
-        "student-augmentation": "none",
-        "image-size": 0,
-        "image-channels": 0,
-        "corruptions": "none",
-        "ood-dataset": "",
-    }
-    problems = {k: repr(v) for k, v in allowed.items() if values.get(k, v) not in (v, 0)}
-    if keys.server_data not in ("", HELD_BACK):
-        problems["server-data"] = f"'' or '{HELD_BACK}'"
-    if configuration.architecture.convolutional:
-        problems["model"] = "a network of dense layers, such as 'mlp'"
-    if problems:
-        raise ConfigurationError(
-            f"dataset '{keys.dataset}' has rows of a table, and "
-            + "; ".join(
-                f"{key} is {values[key]!r}, which is for images; allowed: {remedy}"
-                for key, remedy in problems.items()
-            )
-        )
 
 
 def warnings_of_data(configuration: Configuration, dataset: Dataset) -> list[str]:

@@ -25,6 +25,8 @@ from bfl.posteriors.spread import describe_variances
 from bfl.printing import doing
 from strategies.application.evaluation import evaluate_models
 from strategies.application.rounds import FederationRun
+from strategies.closing import measure_final_model
+from strategies.method import Method
 from strategies.server_state import ServerState
 
 COMPARED = 1000
@@ -58,21 +60,29 @@ def finish(run: FederationRun, state: ServerState, known: Known | None = None) -
                 f"{files.FINAL_EVALUATION}: {found[name]:g} logits are not finite ({name}), so "
                 "there are no metrics of them; a client may have sent too large values"
             )
-    if run.data.test is not None:
+    measured, nodes = {}, any(run.federation.own_examples.values())
+    if nodes and (reason := configuration.nodes_keep_metrics):
+        text = f"no client tests the final model on data of its own: {reason}"
+        progress.say(text)
+        folder.append_warning(text)
+    elif nodes and run.clients:
+        method = Method.of(configuration)
+        measured = measure_final_model(method, state, known or {}, run.clients)
+    if measured or run.data.test is not None:
         table = clients.evaluated_clients(
             folder.rounds(),
             of_some,
             run.data.test,
             due=keys.clients_evaluate,
             models=configuration.personalization.models,
+            measured=measured,
         )
         folder.write_json(files.CLIENTS, table)
-        if folder.holds(files.PREDICTIONS):
+        if run.data.test is not None and folder.holds(files.PREDICTIONS):
             summary.write_owners(folder, run.data.test, len(evaluator.dataset.tested_on))
         numbers |= clients.means_over_clients(table)
-        names = configuration.partition.names(evaluator.dataset.train_columns)
         if table:
-            progress.say(clients.describe_clients(table, names))
+            progress.say(clients.describe_clients(table, folder.client_names()))
     if run.privacy:
         numbers |= run.privacy.epsilons()
     if folder.holds(files.FOREIGN):

@@ -9,10 +9,11 @@ from bfl.aggregation.pooling import check_rule
 from bfl.configuration import Configuration
 from bfl.data.datasets import cached_dataset
 from bfl.errors import ConfigurationError, DataError
-from bfl.experiments.run.network import given_posterior
+from bfl.experiments.run.network import check_models, given_posterior
 from bfl.experiments.run.resume import check_output
+from bfl.experiments.run.simulation import check_table
 from bfl.learning.pretraining import split_off
-from strategies.application.data import check_models, check_table, divide, warnings_of_data
+from strategies.application.data import divide, warnings_of_data
 from strategies.federation import Federation
 from strategies.privacy import check_privacy
 

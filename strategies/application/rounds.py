@@ -105,6 +105,7 @@ class FederationRun(RunSupport):
         except RunError as error:
             gone = "" if self.results.holds(files.CONFIG) else f"put {self.folder} back, and then: "
             raise RunError(f"{error}\n{gone}{self.advice}") from error
+        self.clients = strategy.clients
         return strategy.state, strategy.closed
 
     def evaluate(self, server_round: int, arrays: ArrayRecord) -> MetricRecord | None:

@@ -17,7 +17,7 @@ from bfl.experiments.results import run_folder as files
 from bfl.experiments.results.table import ProgressReport
 from bfl.experiments.run.network import given_posterior
 from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
-from bfl.experiments.run.simulation import made_up_name
+from bfl.experiments.run.simulation import check_table, made_up_name
 from bfl.federation.outgoing import is_private
 from bfl.printing import doing, print_anywhere
 from strategies import privacy
@@ -62,7 +62,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
         doing("the data are read and the network is built")
         # The data set, and the network, which is built while the clients' processes start.
         whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
-        data.check_table(configuration, whole)
+        check_table(configuration, whole)
         privacy.check_privacy(configuration)
         network, summing = None, tables.can_sum_columns(configuration, whole)
         if not summing:

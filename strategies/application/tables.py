@@ -57,9 +57,19 @@ def sum_columns(
         RunError: A client has not answered.
     """
     own = [p for p, each in federation.descriptions.items() if each.own_examples and each.code]
-    tables = _ask_tables(configuration, grid, federation, own) if own else {}
-    if not tables:
+    if not own:
         return ""
+    keys = configuration.keys
+    question: dict[str, Any] = replace(keys.reading, table_columns=SUMMED).values()
+    question[VERSION] = WIRE_FORMAT
+    tables = federation.ask(
+        grid,
+        node_description.TABLE_QUERY,
+        dict.fromkeys(own, RecordDict({CONFIG: ConfigRecord(question)})),
+        lambda reply: node_description.TableDescription.from_content(reply.content),
+        keys,
+        "before round 1, asked for the columns of their tables",
+    )
     if len(tables) < federation.size:
         others = sorted(set(range(federation.size)) - tables.keys())
         raise ConfigurationError(
@@ -67,15 +77,12 @@ def sum_columns(
             f"{', '.join(map(str, others))} none; allowed: a table for each of them, or for none"
         )
     names, columns = _merge(dataset, tables)
-    keys = configuration.keys
     options = ClientOptions(
-        clients=federation.size,
         min_clients=federation.size,
         round_retries=keys.round_retries,
         max_examples=keys.max_examples,
         configuration=configuration,
         num_classes=len(names),
-        partition=[None] * federation.size,
     )
     clients = FlowerClients(
         grid,
@@ -111,22 +118,6 @@ def sum_columns(
     say(f"columns by sums over {round(total[0]):,} training rows of {federation.size} clients")
     content = {"class-names": names, "columns": found[: len(columns) - bool(dataset.target)]}
     return json.dumps({**content, **({"target": found[-1]} if dataset.target else {})})
-
-
-def _ask_tables(
-    configuration: Configuration, grid: Grid, federation: Federation, own: list[int]
-) -> dict[int, node_description.TableDescription]:
-    question: dict[str, Any] = replace(configuration.keys.reading, table_columns=SUMMED).values()
-    question[VERSION] = WIRE_FORMAT
-    content = RecordDict({CONFIG: ConfigRecord(question)})
-    return federation.ask(
-        grid,
-        node_description.TABLE_QUERY,
-        dict.fromkeys(own, content),
-        lambda reply: node_description.TableDescription.from_content(reply.content),
-        configuration.keys,
-        "before round 1, asked for the columns of their tables",
-    )
 
 
 def _merge(

@@ -14,6 +14,7 @@ from flwr.app import Context, RecordDict
 
 from bfl.configuration import Configuration, resolve
 from bfl.data.datasets import load_dataset
+from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.federation.wire import TrainTask
@@ -21,6 +22,7 @@ from bfl.learning.networks.parametrizations import LogVariance
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 from clients import evaluation
+from clients.closing import measure_final_model
 from clients.evaluation import evaluate_models
 from clients.examples import own_classes
 from clients.node import Node
@@ -68,6 +70,16 @@ def test_a_node_with_data_of_its_own_is_tested_in_the_rounds_that_are_evaluated(
     without: Any = SimpleNamespace(dataset="", plugins_folder=None)
     if not by_clients:
         assert evaluate_models(configuration, task, without, trainer, "", learnt, {}) == {}
+
+
+@pytest.mark.parametrize(
+    "keys", [{"example-privacy": "dp-sgd"}, {"exchange": "masked"}, {"evaluate-every": 0}]
+)
+def test_what_a_node_keeps_in_rounds_it_keeps_at_the_end(keys: dict[str, Any]) -> None:
+    plain = {"strategy": "nwa", "model": "mlp", "round-retries": 0}
+    client: Any = SimpleNamespace(configuration=resolve({**plain, **keys}), node=SITE)
+    with pytest.raises(ConfigurationError, match="metrics"):
+        measure_final_model(*[Any] * 3, client)
 
 
 IMAGES = 40

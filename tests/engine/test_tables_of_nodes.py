@@ -17,10 +17,12 @@ from bfl.data.datasets.encoding import Column, Encoding
 from bfl.data.datasets.reading import SUMMED, Reading
 from bfl.engine.flower import new_run
 from bfl.engine.serial import SerialGrid
-from bfl.errors import BflError, ConfigurationError
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.errors import BflError, ConfigurationError, DataError
+from bfl.experiments.results.run_folder import REFUSALS, RunFolder
 from bfl.federation.node_description import TABLE_QUERY, TableDescription
 from bfl.federation.wire import CONFIG, VERSION, WIRE_FORMAT, WireFormatError
+from clients import client_app
+from clients.closing import measure_final_model
 from clients.description import describe_table
 from strategies.application.tables import _problem
 
@@ -109,10 +111,33 @@ def test_columns_are_those_of_all_rows_in_one_table(run: Run, nodes: int, exchan
         np.testing.assert_allclose(ours.deviation, joint.deviation, rtol=1e-9)
     assert len(folder.rounds()) == 1
     assert len(folder.predictions()[1]) == 40, "all of the server's own rows"
+    measured = folder.read_json("run.json:clients", {})
+    if exchange == "masked":  # sums alone leave a client
+        assert not measured
+        assert any("masked" in text for text in folder.warnings())
+    for client in map(int, measured):  # as whoever holds its rows finds by the delivered model
+        rows = pd.DataFrame(dict(data[client].test_columns))
+        labels = np.array(data[client].class_names)[data[client].test_labels]
+        expected = bfl.load(folder.path).evaluate(rows, labels)["metrics"]
+        own = measured[str(client)]
+        assert own["test-examples"] == len(labels) == 8
+        for name in ("accuracy", "negative-log-likelihood"):
+            np.testing.assert_allclose(own[f"global-{name}"], expected[name], rtol=1e-5)
+    assert len(measured) == (2 if exchange == "direct" else 0)
 
 
 @pytest.mark.slow
-def test_a_number_that_is_predicted_is_standardised_by_all_rows(run: Run) -> None:
+def test_a_number_that_is_predicted_is_standardised_by_all_rows(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that cannot test the final model ends no run."""
+
+    def fail_once(*given: Any) -> Message:
+        if given[-1].node.partition_id == 1:
+            raise DataError("gone")
+        return measure_final_model(*given)
+
+    monkeypatch.setattr(client_app, "measure_final_model", fail_once)
     keys = {"task": "regression", "target": "score", "columns-left-out": "site,target"}
     folder, data = run(2, as_given, **keys)
     true = np.concatenate([np.asarray(node.train_targets, np.float64) for node in data])
@@ -120,6 +145,10 @@ def test_a_number_that_is_predicted_is_standardised_by_all_rows(run: Run) -> Non
     np.testing.assert_allclose(
         [target["mean"], target["deviation"]], [true.mean(), true.std()], rtol=1e-9
     )
+    measured = folder.read_json("run.json:clients")
+    assert measured.keys() == {"0"}
+    assert 0.1 < measured["0"]["global-root-mean-squared-error"] < 10.0, "in its own unit"
+    assert "client 1" in (folder.path / REFUSALS).read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

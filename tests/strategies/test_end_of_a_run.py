@@ -54,7 +54,7 @@ class Evaluator:
 
 
 def finish(folder: RunFolder) -> None:
-    evaluator, federation = Evaluator(), SimpleNamespace(size=2, noise_anew=False)
+    evaluator, federation = Evaluator(), SimpleNamespace(size=2, noise_anew=False, own_examples={})
     data, progress = SimpleNamespace(test=None), ProgressReport(1, Console(quiet=True))
     run = FederationRun(
         configuration=evaluator.configuration,

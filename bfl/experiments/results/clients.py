@@ -21,6 +21,7 @@ from bfl.experiments.results.run_folder import PER_CLIENT
 from bfl.experiments.results.table import three_digits
 from bfl.federation.client_metrics import (
     BETTER,
+    COUNTS,
     MEME,
     OWN_TEST,
     PERSONAL,
@@ -59,6 +60,7 @@ def evaluated_clients(
     *,
     due: Callable[[int], bool],
     models: Collection[str],
+    measured: Mapping[int, Mapping[str, float]] | None = None,
 ) -> dict[str, dict[str, float]]:
     """Return metrics of each client's models, by partition id as text.
 
@@ -69,6 +71,7 @@ def evaluated_clients(
         due: Returns whether clients evaluate their models after a round; other reports, such as of
             the last round before a resume, would give a client more chances for its best one.
         models: The models that clients have, of ``MEME`` and ``PERSONAL``.
+        measured: What nodes have measured of the final model on test data of their own.
 
     Returns:
         By client ``test-examples``; ``global-NAME`` of the final global network; ``last-NAME`` of
@@ -76,7 +79,13 @@ def evaluated_clients(
         ``best-NAME``. Yang et al. (2023) report the best ``better-accuracy`` in Tables 2 to 4
         (section 5).
     """
-    table: dict[int, dict[str, float]] = {}
+    finals = (*metric_names(), *names_of_sets())
+    table = {
+        client: {name: row[name] for name in COUNTS if name in row}
+        | {f"global-{name}": row[name] for name in finals if name in row}
+        for client, row in (measured or {}).items()
+        if row.get(TEST_EXAMPLES)
+    }
     for client, part in enumerate(test_partition or ()):
         if part is not None and part.size:
             table[client] = {TEST_EXAMPLES: int(part.size)}
@@ -90,13 +99,13 @@ def evaluated_clients(
     ]
     for record in (record for record in rounds if due(record["round"])):
         for entry in record.get(PER_CLIENT, ()):
-            measured = {name: entry[name] for name in known if name in entry}
-            if not measured:
+            found = {name: entry[name] for name in known if name in entry}
+            if not found:
                 continue
             # For test examples that it has assigned itself, the server knows the number.
             row = table.setdefault(int(entry["client"]), {})
             row.setdefault(TEST_EXAMPLES, entry.get(TEST_EXAMPLES, 0))
-            for name, value in measured.items():
+            for name, value in found.items():
                 row[f"last-{name}"] = value
                 if name.endswith(ACCURACY):
                     row[f"best-{name}"] = max(value, row.get(f"best-{name}", value))
@@ -105,7 +114,7 @@ def evaluated_clients(
 
 def means_over_clients(table: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Return unweighted means over the clients that have a number, for ``metrics.json``."""
-    names = {name for row in table.values() for name in row if name != TEST_EXAMPLES}
+    names = {name for row in table.values() for name in row if name not in COUNTS}
     return {
         f"{CLIENTS}{name}": float(np.mean([row[name] for row in table.values() if name in row]))
         for name in sorted(names)

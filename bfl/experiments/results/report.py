@@ -452,7 +452,7 @@ def _clients(run: _Run) -> list[dict[str, Any]]:
                 ends = _interval(value, int(count), three_digits).removeprefix("95 %: ")
                 shown = f"{shown} ({ends})"
             row[called] = shown
-        row |= _of_classes(run, client)
+        row |= _of_classes(run, client, own)
         reasons = [f"{clients.name_rounds(at)}: {why}" for why, at in lost.get(client, {}).items()]
         row |= {"rounds": len(rounds), "lost": "; ".join(reasons) or None}
         if rounds and (weight := rounds[-1].get("weight")) is not None:
@@ -463,17 +463,23 @@ def _clients(run: _Run) -> list[dict[str, Any]]:
     return [{n: row.get(n) for n in columns if n in known_of} for row in rows.values()]
 
 
-def _of_classes(run: _Run, client: int) -> dict[str, Any]:
+def _of_classes(run: _Run, client: int, measured: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the federated model's accuracy on a client's own test examples hides."""
-    if run.classes is None or run.owners is None or not (own := run.owners == client).any():
+    if measured.keys() >= {*of_client.COUNTS}:  # by the client itself
+        size, ones, right_ones, right_zeros = (int(measured[name]) for name in of_client.COUNTS)
+        counts, right = [size - ones, ones], [right_zeros, right_ones]
+    elif run.classes is None or run.owners is None or not (own := run.owners == client).any():
         return {}
-    predictions, labels = run.classes
-    labels, right = labels[own], predictions.predicted[own] == labels[own]
-    counts = np.bincount(labels, minlength=predictions.classes)
-    found: dict[str, Any] = {"always the most frequent class": counts.max() / labels.size}
-    if predictions.classes == 2:
+    else:
+        predictions, labels = run.classes
+        labels, predicted = labels[own], predictions.predicted[own]
+        classes = predictions.classes
+        counts = np.bincount(labels, minlength=classes).tolist()
+        right = np.bincount(labels[predicted == labels], minlength=classes).tolist()
+    found: dict[str, Any] = {"always the most frequent class": max(counts) / sum(counts)}
+    if len(counts) == 2:
         for name, label in (("sensitivity", 1), ("specificity", 0)):
-            found[name] = f"{right[labels == label].sum()} of {counts[label]}"
+            found[name] = f"{right[label]} of {counts[label]}"
     return found
 
 

@@ -250,3 +250,14 @@ def check_images(
             f"model '{word}' takes images of at least {architecture.minimum_side} pixels a side, "
             f"not {image_shape[0]} x {image_shape[1]}{whose}"
         )
+
+
+def check_models(configuration: Configuration, dataset: Dataset, clients: int) -> None:
+    """Refuse images that are too small for the network, or for a client's personal one."""
+    architectures = {configuration.words["model"]: configuration.architecture}
+    personalization = configuration.personalization
+    if isinstance(personalization, PersonalModel):
+        for word in filter(None, personalization.assignment.words(clients)):
+            architectures[word] = personal_architecture(configuration, word)
+    for word, architecture in architectures.items():
+        check_images(word, architecture, dataset.image_shape, configuration.keys.dataset)

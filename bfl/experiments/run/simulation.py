@@ -11,7 +11,8 @@ from typing import Any
 
 from bfl.configuration import Configuration, refuse_unread, resolve
 from bfl.configuration.settings import UNSET, named_strategy
-from bfl.data.datasets import cached_dataset
+from bfl.data.datasets import Dataset, cached_dataset
+from bfl.data.datasets.server_data import HELD_BACK
 from bfl.data.datasets.subset import train_positions
 from bfl.data.partitions.base import Partition
 from bfl.engine.flower.app import FlowerApp, Values
@@ -213,3 +214,31 @@ def remove_run(configuration: Configuration) -> None:
     if folder.holds(CONFIG):
         with locked(folder.path):
             shutil.rmtree(folder.path)
+
+
+def check_table(configuration: Configuration, dataset: Dataset) -> None:
+    """Refuse what is made for images, where the data are the rows of a table."""
+    if not dataset.encoding:
+        return
+    keys, values = configuration.keys, configuration.values
+    allowed = {
+        "augmentation": "none",
+        "student-augmentation": "none",
+        "image-size": 0,
+        "image-channels": 0,
+        "corruptions": "none",
+        "ood-dataset": "",
+    }
+    problems = {k: repr(v) for k, v in allowed.items() if values.get(k, v) not in (v, 0)}
+    if keys.server_data not in ("", HELD_BACK):
+        problems["server-data"] = f"'' or '{HELD_BACK}'"
+    if configuration.architecture.convolutional:
+        problems["model"] = "a network of dense layers, such as 'mlp'"
+    if problems:
+        raise ConfigurationError(
+            f"dataset '{keys.dataset}' has rows of a table, and "
+            + "; ".join(
+                f"{key} is {values[key]!r}, which is for images; allowed: {remedy}"
+                for key, remedy in problems.items()
+            )
+        )

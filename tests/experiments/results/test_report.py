@@ -185,12 +185,17 @@ def test_nodes_with_data_of_their_own_are_no_partition(tmp_path):
     folder.write_json("run.json:partition", held)
     measured = {"client": 1, "test-accuracy": 0.5, "test-examples": 10}
     folder.append_round({"round": 1, "seconds": 1.0, "per-client": [measured]})
+    counts = {"positives": 4, "right-positives": 1, "right-negatives": 6}
+    final = {"test-examples": 10, **counts, "global-accuracy": 0.7}
+    folder.write_json("run.json:clients", {"1": final})
     folder.write_metrics({"accuracy": 1.0})
     page = run_report(folder)
     assert "2 sites, own data" in page
     assert "iid" not in page
     assert "few training examples: &lt;b&gt; (9)" in page
-    assert "0.500 (0.237 to 0.763)" in page
+    assert "0.500 (0.237 to 0.763)" in page, "after its own training"
+    for of_final in ("0.700 (0.397 to 0.892)", ">0.600<", "1 of 4", "6 of 6"):
+        assert of_final in page
 
 
 def test_two_classes_have_sensitivity_specificity_and_an_auroc(tmp_path):

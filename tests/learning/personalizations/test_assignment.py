@@ -8,8 +8,8 @@ import pytest
 from bfl.configuration import resolve
 from bfl.data.datasets import load_dataset
 from bfl.errors import ConfigurationError
+from bfl.experiments.run.network import check_models
 from bfl.learning.personalizations import Assignment
-from strategies.application.data import check_models
 
 TEN = "mlp:2,lenet5:2,cnn1:3,cnn2:3"
 
