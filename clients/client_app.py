@@ -19,8 +19,7 @@ from bfl.engine.processes import in_simulation
 from bfl.errors import LostStateError
 from bfl.federation.node_description import ADD_UP_TABLE, TABLE_QUERY
 from bfl.federation.wire import CLOSE, CONFIG, RUN_CANNOT_GO_ON, TrainTask
-from clients import description, masked
-from clients.closing import measure_closing_sums, measure_final_model
+from clients import closing, description, masked
 from clients.examples import PreparedClient, prepare_client
 from clients.node import (
     Node,
@@ -80,14 +79,14 @@ def _train(message: Message, context: Context, task: TrainTask, client: Prepared
 @reports_errors
 def close(message: Message, context: Context) -> Message:
     """Add up over this client's data what the closing round asks of the final network."""
-    return _work_in_time(measure_closing_sums, message, context)
+    return _work_in_time(closing.measure_closing_sums, message, context)
 
 
 @app.evaluate()
 @reports_errors
 def evaluate(message: Message, context: Context) -> Message:
     """Measure the final, closed model on the test data of this node's own."""
-    return _work_in_time(measure_final_model, message, context)
+    return _work_in_time(closing.measure_final_model, message, context)
 
 
 # Besides its task in a round whose updates are masked.
@@ -110,7 +109,7 @@ def _work_in_time(work: ClientWork, message: Message, context: Context) -> Messa
     with deadline(client.node, keys.client_timeout):
         reply = work(message, context, task, client)
     if not client.node.simulated:
-        done = "closing sums" if work is measure_closing_sums else "the final model tested"
+        done = "closing sums" if work is closing.measure_closing_sums else "the final model tested"
         done = f"round {task.server_round}/{keys.rounds}" if work is _train else done
         last = ", the last" if work is _train and task.server_round == keys.rounds else ""
         seconds = time.monotonic() - began

@@ -11,17 +11,16 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Context, Message
 
+from bfl import errors
 from bfl.aggregation.weightings import Equal
 from bfl.closing import Closed, base
-from bfl.closing.base import FEATURE_BOUND, Examples, Sizes, SumsRound, with_one
+from bfl.closing.base import Examples, Sizes, SumsRound, with_one
 from bfl.data.datasets.encoding import Column
-from bfl.errors import ConfigurationError, public
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.metrics.base import set_numbers
 from bfl.evaluation.regression import negative_log_likelihoods
 from bfl.federation import client_metrics as names
 from bfl.federation import wire
-from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
 from clients.masked import mask_sums, read_task
 from clients.node import start_tensorflow
@@ -34,7 +33,7 @@ OWN_SAMPLES = 20  # draws of the whole network that the closing is compared with
 
 
 def measure_closing_sums(
-    message: Message, context: Context, task: TrainTask, client: PreparedClient
+    message: Message, context: Context, task: wire.TrainTask, client: PreparedClient
 ) -> Message:
     """Answer with the sums that the chain of closings asks for in this round.
 
@@ -65,14 +64,14 @@ def measure_closing_sums(
 
 
 def measure_final_model(
-    message: Message, context: Context, task: TrainTask, client: PreparedClient
+    message: Message, context: Context, task: wire.TrainTask, client: PreparedClient
 ) -> Message:
     """Answer with counts and metrics of the final, closed model on the node's own test examples."""
     from bfl.experiments.run.evaluator import EvaluationNetwork, Evaluator
 
     configuration = client.configuration
     if reason := configuration.nodes_keep_metrics:
-        raise public(ConfigurationError(f"this client sends no metrics: {reason}"))
+        raise errors.public(errors.ConfigurationError(f"this client sends no metrics: {reason}"))
     start_tensorflow()
     arrays: Any = message.content[wire.ARRAYS]
     data, known = client.data, wire.extra_arrays(message.content)
@@ -98,7 +97,7 @@ def measure_final_model(
 def _examples(
     predictor: Predictor,
     posterior: Posterior,
-    task: TrainTask,
+    task: wire.TrainTask,
     client: PreparedClient,
     compares: bool,
     held_back: bool,
@@ -131,16 +130,16 @@ def _examples(
 
 
 def _features(
-    predictor: Predictor, posterior: Posterior, images: Any, task: TrainTask
+    predictor: Predictor, posterior: Posterior, images: Any, task: wire.TrainTask
 ) -> list[npt.NDArray[np.float32]]:
     """Return the features (N, F) of images at the mean, and those of stages."""
     widths = [*predictor.manifest.stages.values()]
     found = predictor.features_at_mean(posterior, images, stages=bool(widths))
-    if longer := np.count_nonzero(np.linalg.norm(found, axis=1) > FEATURE_BOUND):
+    if longer := np.count_nonzero(np.linalg.norm(found, axis=1) > base.FEATURE_BOUND):
         warning = (
             f"warning: client {task.partition_id}: features of {longer} of {len(found)} examples "
-            f"are longer than {FEATURE_BOUND:g}; a closing shortens them to that, in its sums and "
-            "in predictions"
+            f"are longer than {base.FEATURE_BOUND:g}; a closing shortens them to that, in its sums "
+            "and in predictions"
         )
         print(warning, file=sys.stderr, flush=True)
     ends = found.shape[1] - np.cumsum([0, *widths[::-1]])[:0:-1]

@@ -21,7 +21,7 @@ from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.experiments.results.run_folder import REFUSALS, RunFolder
 from bfl.federation.node_description import TABLE_QUERY, TableDescription
 from bfl.federation.wire import CONFIG, VERSION, WIRE_FORMAT, WireFormatError
-from clients import client_app
+from clients import closing
 from clients.closing import measure_final_model
 from clients.description import describe_table
 from strategies.application.tables import _problem
@@ -137,7 +137,7 @@ def test_a_number_that_is_predicted_is_standardised_by_all_rows(
             raise DataError("gone")
         return measure_final_model(*given)
 
-    monkeypatch.setattr(client_app, "measure_final_model", fail_once)
+    monkeypatch.setattr(closing, "measure_final_model", fail_once)
     keys = {"task": "regression", "target": "score", "columns-left-out": "site,target"}
     folder, data = run(2, as_given, **keys)
     true = np.concatenate([np.asarray(node.train_targets, np.float64) for node in data])
