@@ -28,13 +28,8 @@ from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 from measuring import Report, Row, Timing, options, publish
 
 from bfl import randomness
-from bfl.aggregation.pooling import (
-    Statistics,
-    client_statistics,
-    pool,
-    pool_statistics,
-    pooling_rules,
-)
+from bfl.aggregation.pooling import pool, pooling_rules
+from bfl.aggregation.pooling.base import Statistics, client_statistics, pool_statistics
 from bfl.federation.secure_aggregation import client as half
 from bfl.federation.secure_aggregation.keys import Unsigned
 from bfl.federation.secure_aggregation.masking import (

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
-from bfl.aggregation.pooling import client_statistics
+from bfl.aggregation.pooling.base import client_statistics
 from bfl.aggregation.weightings import Weighting
 from bfl.configuration import Configuration
 from bfl.configuration.configuration import without_paths

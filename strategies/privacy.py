@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from bfl import randomness
-from bfl.aggregation import precision_spread
 from bfl.configuration import Configuration
 from bfl.configuration.configuration import mechanisms
 from bfl.errors import ConfigurationError
+from bfl.evaluation import precision_spread
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.outgoing import Outgoing, change_pool_by, is_private
 from bfl.federation.parts import Counts

@@ -22,11 +22,11 @@ import numpy as np
 
 from bfl import errors, randomness
 from bfl.aggregation import pooling
-from bfl.aggregation.precision_spread import PrecisionSpread
 from bfl.aggregation.samplers import ClientModels
 from bfl.aggregation.server import RoundContext, Server
 from bfl.aggregation.server_optimizers import StepContext
 from bfl.aggregation.weightings import Weighting, describe_weights
+from bfl.evaluation.precision_spread import PrecisionSpread
 from bfl.federation import client_metrics
 from bfl.federation.parts import Arrays, Counts, DeclaredArray
 from bfl.federation.wire import TRAIN

@@ -40,7 +40,6 @@ JUDGED_TOGETHER = 3
 GAUSSIANS, POINTS = "means or standard deviations", "point parameters"
 MEANS_CHANGE, POINTS_CHANGE = "a change of means with a norm", f"a change of {POINTS} with a norm"
 CHANGES = (MEANS_CHANGE, POINTS_CHANGE)
-BLOCK = 1 << 20
 
 NOT_HONEST = f"no honest training can have sent {{}} (allowed: {REACH:g} times as much)"
 
@@ -109,12 +108,8 @@ def judge_updates(
                 yield waiting.popleft()
     judged = {client: farthest(client) for client in passed}
     if wrong := {client: what for client, (ratio, what) in judged.items() if ratio > REACH}:
-        raise RunError(
-            "; ".join(
-                f"the update of client {client}: {NOT_HONEST.format(what)}"
-                for client, what in wrong.items()
-            )
-        )
+        texts = (f"the update of client {c}: {NOT_HONEST.format(w)}" for c, w in wrong.items())
+        raise RunError("; ".join(texts))
     if not judged:
         return None
     client = max(judged, key=lambda each: judged[each][0])
@@ -167,7 +162,5 @@ def _greatest(values: Vector) -> float:
 
 
 def _distance(values: Vector, others: Vector) -> float:
-    blocks = range(0, values.size, BLOCK)
-    parts = (values[n : n + BLOCK].astype(float) - others[n : n + BLOCK] for n in blocks)
     with np.errstate(over="ignore"):  # infinite is too far as well
-        return float(np.sqrt(sum(float(part @ part) for part in parts)))
+        return float(np.linalg.norm(values.astype(np.float64) - others))

@@ -12,9 +12,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from masked_federation import MASKED, SIZES, MaskedNodes, Run
 from small_federation import arguments, make_app, make_grid, make_training_app
 
-from bfl.aggregation.precision_spread import DISTANCE, SPREAD
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError, RunError
+from bfl.evaluation.precision_spread import DISTANCE, SPREAD
 from bfl.federation.wire import (
     ARRAYS,
     CONFIG,

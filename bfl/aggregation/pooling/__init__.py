@@ -2,14 +2,11 @@
 
 from bfl.aggregation.pooling.base import (
     CLIPPED_FRACTION,
-    DAMPED_FURTHER,
     DAMPING,
     Pooled,
     PoolingRule,
-    Statistics,
     Sums,
     check_rule,
-    client_statistics,
     normalise,
     pool,
     pool_statistics,
@@ -18,14 +15,11 @@ from bfl.aggregation.pooling.base import (
 
 __all__ = [
     "CLIPPED_FRACTION",
-    "DAMPED_FURTHER",
     "DAMPING",
     "Pooled",
     "PoolingRule",
-    "Statistics",
     "Sums",
     "check_rule",
-    "client_statistics",
     "normalise",
     "pool",
     "pool_statistics",

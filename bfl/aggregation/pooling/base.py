@@ -166,16 +166,6 @@ class Totals:
     mass: float = 0.0
     epsilon: float = EPSILON
 
-    def with_client(self, weight: float, mass: float, epsilon: float) -> Totals:
-        """Return the totals with a client more."""
-        return Totals(
-            count=self.count + 1,
-            weight=self.weight + weight,
-            weight_max=max(self.weight_max, weight),
-            mass=self.mass + mass,
-            epsilon=max(self.epsilon, epsilon),
-        )
-
 
 @dataclass(frozen=True)
 class Decoded:
@@ -327,15 +317,21 @@ class Sums:
 
     def count(self, like: Posterior, weight: float) -> None:
         """Add a client of positive weight to the totals, but not to the sums."""
-        self.totals = self.totals.with_client(weight, self.rule.mass(weight), _epsilon(like))
+        before = self.totals
+        self.totals = Totals(
+            count=before.count + 1,
+            weight=before.weight + weight,
+            weight_max=max(before.weight_max, weight),
+            mass=before.mass + self.rule.mass(weight),
+            epsilon=max(before.epsilon, _epsilon(like)),
+        )
 
     def pool(self) -> Pooled:
         """Return the pooled posterior; a PosteriorError if the rule gives what is none."""
         rule = self.rule
         step: dict[str, float] = {}
         if rule.damped:
-            sums = map(self._sums, self.parts)
-            blocks = zip(sums, map(self._block, self.parts), strict=True)
+            blocks = ((self._sums(part), self._block(part)) for part in self.parts)
             share, less = rule.step_share(blocks, self.totals)
             step = {DAMPING: share, DAMPED_FURTHER: float(less)}
         mean, variance = (np.empty(self.size, dtype) for dtype in self.types[:2])

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import pydantic
 
-from bfl.aggregation.precision_spread import DISTANCE, SPREAD
 from bfl.closing.closed import CONFIDENCE, OF_CLOSING, UNFAMILIAR_SHARE
 from bfl.errors import unknown_name
 from bfl.evaluation import evaluated_ensemble
 from bfl.evaluation.metrics import ExampleMetric, higher_is_better, metric_names, metrics
+from bfl.evaluation.precision_spread import DISTANCE, SPREAD
 from bfl.evaluation.regression import CURVES, ERROR, RANKED_BY
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results import clients

@@ -10,7 +10,8 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from bfl.aggregation.pooling import PoolingRule, Statistics, client_statistics, pool_statistics
+from bfl.aggregation.pooling import PoolingRule
+from bfl.aggregation.pooling.base import Statistics, client_statistics, pool_statistics
 from bfl.errors import ConfigurationError, PosteriorError
 from bfl.federation.exchanges import FEWEST_CLIENTS
 from bfl.federation.secure_aggregation.masking import choose_exponents, corners

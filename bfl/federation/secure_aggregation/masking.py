@@ -23,7 +23,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
 from bfl import randomness
-from bfl.aggregation.pooling import PoolingRule, Statistics, client_statistics
+from bfl.aggregation.pooling import PoolingRule
+from bfl.aggregation.pooling.base import Statistics, client_statistics
 from bfl.errors import PosteriorError, ProtocolError
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import Vector

@@ -18,15 +18,8 @@ from every_rule import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bfl.aggregation.pooling import (
-    CLIPPED_FRACTION,
-    DAMPED_FURTHER,
-    DAMPING,
-    PoolingRule,
-    pool,
-    pooling_rules,
-)
-from bfl.aggregation.pooling.base import Sums
+from bfl.aggregation.pooling import CLIPPED_FRACTION, DAMPING, PoolingRule, pool, pooling_rules
+from bfl.aggregation.pooling.base import DAMPED_FURTHER, Sums
 from bfl.errors import PosteriorError
 from bfl.posteriors import Posterior
 

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bfl.aggregation.pooling import client_statistics, pool, pool_statistics, pooling_rules
+from bfl.aggregation.pooling import pool, pooling_rules
+from bfl.aggregation.pooling.base import client_statistics, pool_statistics
 from bfl.errors import ConfigurationError, PosteriorError
 from bfl.federation.secure_aggregation.accuracy import (
     check_accuracy,

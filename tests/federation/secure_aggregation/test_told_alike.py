@@ -8,7 +8,8 @@ import pytest
 from flwr.app import RecordDict
 from in_memory import TOLD, Clients, plain_sum, random_vectors, run
 
-from bfl.aggregation.pooling import client_statistics, pooling_rules
+from bfl.aggregation.pooling import pooling_rules
+from bfl.aggregation.pooling.base import client_statistics
 from bfl.configuration.configuration import without_paths
 from bfl.errors import TooFewClientsError
 from bfl.federation.secure_aggregation.masking import (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bfl.aggregation.pooling import pool, pooling_rules
-from bfl.aggregation.precision_spread import DISTANCE, SPREAD, PrecisionSpread
+from bfl.evaluation.precision_spread import DISTANCE, SPREAD, PrecisionSpread
 from bfl.posteriors import Posterior
 
 RNG = np.random.default_rng(0)
