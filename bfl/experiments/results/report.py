@@ -31,12 +31,7 @@ GLOSSARY = files("bfl") / "commands" / "glossary.md"
 
 SECTIONS = {
     "Calibration": ["reliability-diagram", "confusion-matrix", "predicted-numbers"],
-    "Uncertainty": [
-        "retention-curves",
-        "uncertainty-of-errors",
-        "familiarity",
-        "member-confidences",
-    ],
+    "Uncertainty": ["retention-curves", "familiarity", "member-confidences"],
     "Foreign images and shift": ["foreign-images"],
     "Clients": ["partition", "client-curves"],
     "Learning": ["learning-curve", "posterior-spread"],

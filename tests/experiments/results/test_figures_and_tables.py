@@ -16,7 +16,6 @@ from scipy.stats import binomtest, norm
 
 from bfl.errors import DataError
 from bfl.evaluation.prediction import PredictionStatistics
-from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results import table
 from bfl.experiments.results.figures import FIGURES, draw, draw_all, style
 from bfl.experiments.results.figures.rounds import measured_by_clients
@@ -339,31 +338,9 @@ def test_class_names_of_any_script_and_length_are_drawn_and_told_apart(folder: R
             assert max(map(len, shown)) <= longest
 
 
-def test_right_and_wrong_predictions_are_told_apart(folder: RunFolder) -> None:
-    predictions, labels, _ = evaluated(folder)
-    wrong = predictions.predicted != labels
-    figure = draw("uncertainty-of-errors", folder)
-    shown = [u for u in uncertainties.classes() if u.retention]
-    assert [axes.get_xlabel() for axes in figure.axes] == [u.name.replace("-", " ") for u in shown]
-    for axes, uncertainty in zip(figure.axes, shown, strict=True):
-        values = uncertainty().measure(predictions)
-        apart = values[wrong][:, None] - values[~wrong]
-        area = np.mean(apart > 0) + np.mean(apart == 0) / 2
-        assert axes.get_title("right") == f"AUROC {area:.3f}"
-    _, names = figure.axes[0].get_legend_handles_labels()
-    assert names == [f"right ({int((~wrong).sum())})", f"wrong ({int(wrong.sum())})"]
-
-
-@pytest.mark.parametrize(("labels", "said"), [([0, 1], "no errors"), ([1, 0], "only errors")])
-def test_networks_of_points_have_no_epistemic_panel(
-    labels: list[int], said: str, folder: RunFolder
-) -> None:
-    """Nor is there an AUROC where all are right, or wrong."""
+def test_networks_of_points_have_no_epistemic_panel(folder: RunFolder) -> None:
     predictions = PredictionStatistics.of([[[0.9, 0.1], [0.2, 0.8]]]).result()
-    write_evaluation(folder, predictions, labels)
-    panels = draw("uncertainty-of-errors", folder).axes
-    assert [axes.get_xlabel() for axes in panels] == ["aleatoric", "predictive entropy"]
-    assert panels[0].get_title("right") == said
+    write_evaluation(folder, predictions, [0, 1])
     assert "epistemic" not in texts(draw("retention-curves", folder))
 
 

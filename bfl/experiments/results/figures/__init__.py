@@ -22,7 +22,6 @@ FIGURES: dict[str, Drawing] = {
     "confusion-matrix": predictions.confusion_matrix,
     "predicted-numbers": predictions.predicted_numbers,
     "retention-curves": predictions.retention_curves,
-    "uncertainty-of-errors": predictions.uncertainty_of_errors,
     "familiarity": predictions.familiarity,
     "member-confidences": predictions.member_confidences,
     "foreign-images": predictions.foreign_images,

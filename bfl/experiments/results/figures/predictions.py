@@ -10,12 +10,11 @@ import numpy as np
 from bfl.evaluation.metrics.expected_calibration_error import ExpectedCalibrationError
 from bfl.evaluation.metrics.scores import wilson_interval
 from bfl.evaluation.regression import LEVEL, SQUARED
-from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results import run_folder
 from bfl.experiments.results.figures import style
 from bfl.experiments.results.figures.style import COLORS, FAINT, INK
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.results.summary import QUANTILES, auroc
+from bfl.experiments.results.summary import QUANTILES
 from bfl.experiments.results.table import three_digits
 from bfl.texts import counted
 
@@ -168,53 +167,6 @@ def _draw_retention(axes: Axes, fraction: Any, curves: Mapping[str, Any]) -> flo
     axes.set(xlim=(0.0, 1.0), xlabel="data retained (%)")
     style.percent_axis(axes.xaxis)
     return base
-
-
-def uncertainty_of_errors(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
-    """Uncertainties of right and of wrong predictions, by measure.
-
-    The number in a panel is the area under the receiver operating characteristic: the probability
-    that a wrong prediction is more uncertain than a right one, ties counted half. An uncertainty
-    unrelated to errors has 0.5, and a perfect one has 1.
-
-    Reference:
-        Hendrycks and Gimpel (2017), "A baseline for detecting misclassified and out-of-distribution
-        examples in neural networks", section 2; Hanley and McNeil (1982) (the area as a
-        probability).
-    """
-    if not folder.holds(run_folder.PREDICTED_CLASSES):
-        return None
-    from matplotlib.ticker import MaxNLocator
-
-    predictions, labels = folder.predictions()
-    wrong = predictions.predicted != labels
-    measured = {u.name: u().measure(predictions) for u in uncertainties.classes() if u.retention}
-    # A network of points has no epistemic part: a panel of zeros says nothing.
-    shown = {name: values for name, values in measured.items() if np.ptp(values) > 0.0}
-    if not shown:
-        return None
-    drawing = style.new_figure(0.6 + 2.7 * len(shown), 3.4)
-    panels = drawing.subplots(1, len(shown), squeeze=False)[0]
-    for axes, (name, values) in zip(panels, shown.items(), strict=True):
-        edges = np.linspace(0.0, float(values.max()), 25).tolist()
-        for chosen, (what, color) in zip((~wrong, wrong), RIGHT_OR_WRONG, strict=True):
-            count = int(chosen.sum())
-            bars: dict[str, Any] = {"weights": np.full(count, 1.0 / max(count, 1))}
-            bars |= {"bins": edges, "color": color}
-            axes.hist(values[chosen], alpha=0.25, histtype="stepfilled", **bars)
-            axes.hist(values[chosen], histtype="step", label=f"{what} ({count:,})", **bars)
-        title = "only errors" if wrong.any() else "no errors"
-        if wrong.any() and not wrong.all():
-            title = f"AUROC {auroc(wrong, values):.3f}"
-        axes.set_title(title, loc="right")
-        axes.set_xlabel(name.replace("-", " "))
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
-        style.percent_axis(axes.yaxis)
-        axes.set_ylabel("right, or wrong, predictions (%)")
-    handles, names = panels[0].get_legend_handles_labels()
-    drawing.legend(handles, names, loc="outside lower center", ncols=2)
-    style.label_panels(*panels)
-    return drawing, "Uncertainty of right and of wrong predictions of test examples"
 
 
 def familiarity(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
