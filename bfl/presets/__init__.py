@@ -41,8 +41,8 @@ class BayesianAdmm(Preset):
     """IVON clients with duals, whose sum draws their mean posterior towards that of all data.
 
     As in partitioned variational inference, the posterior begins as the prior and an optimizer as
-    the network does. The likelihood is cold: published runs have τ from 0.001 to 0.1. With τ = 1 an
-    MLP learns slowly of digits. Most of them damp duals by 0.1.
+    the network does. The likelihood is cold: with τ = 1 an MLP learns slowly of digits. Published
+    runs have τ from 0.001 to 0.1, ρ from 0.1 to 5, and damp duals by 0.1 or 0.001.
 
     Source: Möllenhoff et al. (2026), "Federated ADMM from Bayesian duality", Fig. 2, and its code.
     """
