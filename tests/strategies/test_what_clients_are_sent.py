@@ -216,7 +216,7 @@ def run(lie: Lie, warnings: list[str]) -> Posterior:
 @pytest.mark.parametrize("lie", [another_posterior, another_configuration, another_total])
 def test_a_client_that_is_told_something_else_stays_masked_and_says_so(lie: Lie) -> None:
     warnings: list[str] = []
-    with pytest.raises(RunError, match="only the sum of the clients' statistics is known"):
+    with pytest.raises(RunError, match="only the clients' sum is known"):
         run(lie, warnings)
     assert any(
         f"client {VICTIM}: 1 of 6 neighbours, itself among them, confirm the same" in text
