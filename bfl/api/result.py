@@ -153,9 +153,9 @@ class Result:
             (*own, UNLIKE) if strange else own for own, strange in zip(found, unlike, strict=True)
         )
 
-    def explain_unlike(self, examples: int) -> str:
-        """Return how many of so many inputs are ``UNLIKE`` by chance, in words; empty: unknown."""
-        return self._closed.explain_unlike(examples) if self._closed else ""
+    def explain_unlike(self, familiarity: FloatArray) -> str:
+        """Return whether chance has made as many ``UNLIKE``, in words; empty: unknown."""
+        return self._closed.explain_unlike(familiarity) if self._closed else ""
 
     def _predicted(self, task: str, images: npt.ArrayLike | DataFrame, samples: int | None) -> Any:
         if self.task != task:

@@ -93,11 +93,19 @@ class Closed:
         """The familiarity below which an example is unlike the training data."""
         return float(self.known.get(UNFAMILIAR, 0.01))
 
-    def explain_unlike(self, examples: int) -> str:
-        """Return how many of so many are below the threshold by chance, in words; or nothing."""
-        if (counts := self.known.get(FAMILIARITY)) is None:
+    def explain_unlike(self, familiarity: Array) -> str:
+        """Return whether chance puts as many of (N,) below the threshold, in words; or nothing."""
+        if (counts := self.known.get(FAMILIARITY)) is None or not familiarity.size:
             return ""
-        return feature_density.unlike_by_chance(counts, self.threshold, examples)[1]
+        most, words = feature_density.unlike_by_chance(counts, self.threshold, familiarity.size)
+        # Of N like the training data one in a hundred times one of them is as strange as that.
+        far = familiarity < min(self.threshold, 1.0 / familiarity.size) / 100.0
+        if far.any():
+            least = f"{far.sum():,} with a familiarity (down to {familiarity.min():.1g})"
+            return f"{least} far below what chance gives data like it"
+        if 0 < (familiarity < self.threshold).sum() <= most:
+            return f"no more than by chance: as a whole the data are not told from it ({words})"
+        return words
 
     @property
     def summary(self) -> str:

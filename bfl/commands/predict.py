@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 SHOWN = 10
-"""The most predictions that are printed."""
+"""The most predictions that are printed, those with warnings first."""
 
 PRINTED = (
     *("row", "image", "class", "probability", "predictive-entropy", "epistemic"),
@@ -95,7 +95,7 @@ def add_prediction_to(command: argparse.ArgumentParser) -> None:
 
 @terminal.plain_warnings()
 def predict_images(given: argparse.Namespace) -> None:
-    """Predict images or rows, write all that is predicted, and print the first."""
+    """Predict images or rows, write all, and print some, those with warnings first."""
     doing("the run and the data are read")
     result = load(given.folder, given.posterior)
     table = _is_table(given, result.takes_rows)
@@ -129,7 +129,7 @@ def predict_images(given: argparse.Namespace) -> None:
         unlike = sum(closed.UNLIKE in each for each in predictions.warnings)
         print(
             f"{unlike} of {counted(len(columns), unit)} {closed.UNLIKE}; "
-            f"{result.explain_unlike(len(columns))}{_passes(result.metrics)}"
+            f"{result.explain_unlike(predictions.familiarity)}{_passes(result.metrics)}"
         )
     samples = counted(predictions.samples, "sample")
     print(f"{counted(len(columns), 'prediction')} of {samples}: ", end="")
@@ -174,18 +174,18 @@ def _columns(predictions: Predictions | Mixtures, columns: dict[str, Any]) -> Da
 
 
 def _print(columns: DataFrame, predictions: Predictions | Mixtures, unit: str) -> None:
-    count = len(columns)
+    count, unusual = len(columns), sum(map(bool, predictions.warnings))
     title = f"Predictions, lower to upper: {LEVEL:.0%}" if "lower" in columns else "Predictions"
-    shown = columns[[name for name in PRINTED if name in columns]].head(SHOWN)
-    if any(predictions.warnings):  # the file has all of them
-        warned = [sorted(each, key=closed.UNLIKE.__ne__) for each in predictions.warnings[:SHOWN]]
-        shown = shown.assign(warnings=[few(each, 3) for each in warned])
-    print_rows(shown.to_dict("records"), title)
+    shown = columns[[name for name in PRINTED if name in columns]]
+    if unusual:  # the file has all warnings, and the order of the data
+        title = f"{title}; {unusual} of {counted(count, unit)} with warnings, which stand first"
+        sorted_warnings = [sorted(each, key=closed.UNLIKE.__ne__) for each in predictions.warnings]
+        shown = shown.assign(warnings=[few(each, 3) for each in sorted_warnings])
+        ranks = [2 * (not each) - (closed.UNLIKE in each) for each in predictions.warnings]
+        shown = shown.iloc[sorted(range(count), key=ranks.__getitem__)]
+    print_rows(shown.head(SHOWN).to_dict("records"), title)
     if count > SHOWN:
         print(f"and {count - SHOWN} more")
-    if any(predictions.warnings):
-        unusual = sum(map(bool, predictions.warnings))
-        print(f"{unusual} of {counted(count, unit)} with warnings")
 
 
 def _passes(metrics: Mapping[str, float]) -> str:

@@ -1,6 +1,7 @@
 """`bfl evaluate` and `bfl close`: what a run's own end says, of any data, and after its end."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -78,15 +79,22 @@ def test_a_run_is_judged_as_at_its_end(
     assert main([*words, "--output", str(output)]) == 2
 
 
-def test_a_prediction_says_how_much_foreign_data_its_threshold_lets_pass(
+def test_a_prediction_says_what_is_unlike_and_how_much_foreign_data_passes(
     closed: bfl.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    np.save(tmp_path / "few.npy", load_dataset("digits").test_images[:5])
+    images = load_dataset("digits").test_images[:12].copy()
+    images[11] = 255 - images[11]  # behind the ten rows that are printed
+    np.save(tmp_path / "few.npy", images)
     words = ["--data", str(tmp_path / "few.npy"), "--output", str(tmp_path / "out.csv")]
     assert main(["predict", str(closed.folder), *words]) == 0
     share = f"{1 - closed.metrics['ood-noised-unfamiliar-share']:.0%} of noised"
-    said = capsys.readouterr().out
-    assert all(part in said for part in (share, closed.explain_unlike(5)))
+    said, familiarity = capsys.readouterr().out, closed.predict(images).familiarity
+    assert familiarity is not None
+    assert all(part in said for part in (share, closed.explain_unlike(familiarity)))
+    assert re.findall(r"│ +(\d+) │", said)[0] == "11"
+    # By chance, far beyond it, and none: each is told from the others.
+    given = (np.append(np.full(11, 0.5), lowest) for lowest in (0.005, 1e-9, 0.5))
+    assert len({closed.explain_unlike(each) for each in given}) == 3
 
 
 def test_arrays_are_evaluated_as_the_file_of_them(closed: bfl.Result) -> None:
