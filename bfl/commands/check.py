@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 
@@ -12,9 +12,10 @@ import numpy as np
 
 from bfl.commands.terminal import add_run_config_to
 from bfl.configuration import resolve
+from bfl.configuration.keys import Keys
 from bfl.configuration.sources import read_run_config
 from bfl.data.datasets import Dataset, Reading, cached_dataset, dataset_warnings
-from bfl.data.datasets.base import rows_of
+from bfl.data.datasets.base import Labels, rows_of
 from bfl.data.datasets.encoding import INDICATOR, MEAN, REFUSE, count_missing_cells
 from bfl.engine.flower.app import FlowerApp, Values
 from bfl.errors import ConfigurationError, DataError
@@ -24,6 +25,9 @@ from bfl.texts import counted, few, printable
 
 MOST_SITES = 20
 """The most values of a column for each of which a line says what is missing."""
+
+LOOK_AT = "look at: "
+"""Beginning of a line that a user may have to act upon."""
 
 POLICIES = {
     REFUSE: "a run refuses cells without a value",
@@ -75,37 +79,39 @@ def check_run(values: Values, nodes: int = 0, *, check_data: bool = True) -> Dat
         if not train:
             examples = f"{test} examples, all for testing if clients have their own data"
         print(f"{values.get('dataset', keys.dataset)}: {examples}")
-        site = getattr(configuration.partition, "site_column", "")
-        print(*_contents(dataset, keys.missing, site), sep="\n")
+        lines = list(_contents(dataset, keys, getattr(configuration.partition, "site_column", "")))
         milder_values: Values = {**values, **reading.values()}
         try:
             if nodes:
                 milder = resolve(app.run_config(milder_values), check_data=check_data)
-                lines = app.load(app.server).check_before_start(milder, nodes, own_data=True)
+                found = app.load(app.server).check_before_start(milder, nodes, own_data=True)
             else:
-                lines = _of_simulation(app, milder_values)
+                found = _of_simulation(app, milder_values, lines.append)
         except (ConfigurationError, DataError) as error:
             refused += str(error).splitlines()
-            lines = dataset_warnings(dataset)
-        for line in lines:
-            print(line)
+            found = dataset_warnings(dataset)
+        lines += [f"{LOOK_AT}{line}" for line in found]
+        things = sum(line.startswith(LOOK_AT) for line in lines)
+        print(*sorted(lines, key=lambda line: line.startswith(LOOK_AT)), sep="\n")
+        if not refused:
+            verdict = "nothing here is refused" if nodes else "the run would start"
+            print(f"{verdict}; {counted(things, 'thing')} to look at")
     if refused:
         raise DataError("\n".join(dict.fromkeys(refused)))
     return dataset
 
 
-def _of_simulation(app: FlowerApp, values: Values) -> list[str]:
-    """Return the lines of ``bfl run`` before its first round."""
-    lines: list[str] = []
+def _of_simulation(app: FlowerApp, values: Values, say: Callable[[str], None]) -> list[str]:
+    """Return what ``bfl run`` warns of before its first round, and say what it says."""
     try:
         count, values = simulation.agree_on_clients(
             None, values, app.defaults, lambda: simulation.clients_in_the_data(app, values)
         )
     except ConfigurationError:  # of the partition, which is refused below with all else
         count = simulation.DEFAULT_SUPERNODES
-    values = simulation.with_closing(app, values, lines.append)
+    values = simulation.with_closing(app, values, say)
     backend = simulation.chosen_backend("auto", app, values, {})
-    return lines + simulation.check(app, values, count, backend=backend, say=lines.append)
+    return simulation.check(app, values, count, backend=backend, say=say)
 
 
 def _milder(reading: Reading, refusal: str) -> Reading:
@@ -120,19 +126,36 @@ def _milder(reading: Reading, refusal: str) -> Reading:
     return replace(reading, columns_left_out=",".join([*left_out, *more]))
 
 
-def _contents(dataset: Dataset, missing: str, site: str) -> Iterator[str]:
-    """Yield lines on inputs and classes; of a table on its gaps, also of each value of a column."""
+def _contents(dataset: Dataset, keys: Keys, site: str) -> Iterator[str]:
+    """Yield lines on inputs and classes, each also of the values of a column; and on gaps."""
+    site = site or keys.test_sites.partition(":")[0]
     if dataset.encoding:
         columns = [column.name for column in dataset.encoding.columns]
         yield f"{counted(len(columns), 'input')}: {few(columns)}"
-        yield from _gaps(dataset, columns, missing, site)
+        yield from _gaps(dataset, columns, keys.missing, site)
     else:
         yield f"images of {' x '.join(map(str, dataset.image_shape))}"
+    labels = np.concatenate([dataset.train_labels, dataset.test_labels])
     if dataset.target is None:
-        labels = np.concatenate([dataset.train_labels, dataset.test_labels])
-        counts = np.bincount(labels, minlength=dataset.num_classes)
-        named = [f"{name} ({n})" for name, n in zip(dataset.class_names, counts, strict=True)]
-        yield f"{dataset.num_classes} classes (all {labels.size} examples): {few(named)}"
+        named = _counts(dataset, labels)
+        yield f"{dataset.num_classes} classes (all {labels.size} examples): {named}"
+    parts = [part.get(site, ()) for part in (dataset.train_columns, dataset.test_columns)]
+    sites, tested = np.concatenate(parts), np.arange(labels.size) >= dataset.train_labels.size
+    for name in np.unique(sites)[:MOST_SITES] if len(sites) == labels.size else ():
+        where, own = f"{site} {printable(str(name))}", labels[sites == name]
+        tests = labels[(sites == name) & tested]
+        share = "all" if tests.size == own.size else tests.size
+        of_tests = f": {_counts(dataset, tests)}" if 0 < tests.size < own.size else ""
+        yield f"{where}: {own.size} examples: {_counts(dataset, own)}; {share} to test{of_tests}"
+        if 0 < tests.size == (tests == tests[0]).sum():
+            one = dataset.class_names[tests[0]]
+            yield f"{LOOK_AT}{where}: its {tests.size} examples to test are all of the class {one}"
+
+
+def _counts(dataset: Dataset, labels: Labels) -> str:
+    counts = np.bincount(labels, minlength=dataset.num_classes)
+    named = zip(dataset.class_names, counts, strict=True)
+    return few([f"{name} {n} ({n / labels.size:.0%})" for name, n in named])
 
 
 def _gaps(dataset: Dataset, columns: list[str], missing: str, site: str) -> Iterator[str]:
@@ -140,10 +163,16 @@ def _gaps(dataset: Dataset, columns: list[str], missing: str, site: str) -> Iter
     sites = rows.groupby(site) if site in rows else ()
     gaps = count_missing_cells(rows, columns)
     yield f'missing="{missing}": {POLICIES[missing]}' if gaps else "every row has all inputs"
+    for column, count in gaps.items() if missing == MEAN else ():
+        if count > len(rows) / 2:
+            keeps = f'missing="{INDICATOR}" keeps that information'
+            yield f"{LOOK_AT}{column} is empty in {count} of {len(rows)} rows: {keeps}"
     for name, own in islice([(None, rows), *sites], 1 + MOST_SITES):
         where = "all" if name is None else f"{site} {printable(str(name))}"
         if name is not None and (gaps := count_missing_cells(own, columns)):
             yield f"without a value, of {len(own)} rows ({where}): {_listed(gaps)}"
+            if empty := [column for column, count in gaps.items() if count == len(own)]:
+                yield f"{LOOK_AT}{where} has no value at all of {few(empty)}"
         alone = {}
         for column in (c for c in columns if c != site and len(own) > 1):
             values = own[column][own[column].ne("")].dropna()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bfl.commands.check import LOOK_AT
 from bfl.commands.main import COMMANDS, main
 from bfl.configuration import resolve
 from bfl.configuration.sources import read_run_config
@@ -169,5 +170,13 @@ def test_all_that_a_run_would_refuse_of_its_data_is_said_at_once(
     assert "32 training and 8 test examples" in found
     assert "of 20 rows (site 0): age 1\n" in found
     assert "one value in all rows that have one (site 1): age 20 in 20\n" in found
+    assert "site 1: 20 examples: 0 10 (50%), 1 10 (50%)" in found
     assert 'columns-left-out="dose,site"' in found  # as the run itself warns
+    path.write_text("age,site,outcome\n" + "1,a,yes\n2,a,no\n,b,no\n,b,no\n", encoding="utf-8")
+    left_out = 'missing="mean" test-sites="site:b" columns-left-out="site" clients=1'
+    assert main([*check, f'target="outcome" model="mlp" {left_out}']) == 0
+    *_, last = found = capsys.readouterr().out.splitlines()
+    things = [line.removeprefix(LOOK_AT) for line in found if line.startswith(LOOK_AT)]
+    assert f" {len(things)} things" in last
+    assert sum(line.startswith("site b") for line in things) == 2  # no age, and one class
     assert main([*check, 'targt="outcome"']) == 2

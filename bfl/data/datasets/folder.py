@@ -78,7 +78,7 @@ def _open_picture(path: Path) -> Images:
 class Folder(PathSource):
     """A folder of images by class: ``folder:PATH`` with PATH/CLASS/IMAGE, or PATH/SITE/CLASS/IMAGE.
 
-    Where there are PATH/train and PATH/test, each of them is such a folder; else ``test-share`` of
+    Where there are PATH/train and PATH/test, each of them is one of both; else ``test-share`` of
     each class is for testing. Classes are numbered in the order of their names, or of the lines of
     PATH/classes.txt. Images of several sizes need ``image-size``. Grey ones among colours get three
     equal channels, transparency is dropped, and 16 bits are kept as floats. Folders above the
@@ -115,12 +115,17 @@ class Folder(PathSource):
             if kind not in number:
                 raise DataError(f"{path.parent}: {unknown_name('class', printable(kind), known)}")
         labels = np.array([number[kind] for kind in kinds], np.int64)
-        depths = {len(path.relative_to(root).parts) - given for path in paths}
+        depths = np.array([len(path.relative_to(root).parts) - given for path in paths])
         sites = np.array([normalize(path.parent.parent.name) for path in paths])
-        columns = {SITE: sites} if depths == {3} else {}
         train, test = np.split(np.arange(len(paths)), counts[:1])
         if not given:
+            columns = {SITE: sites} if (depths == 3).all() else {}
             train, test = divide(labels, columns, reading, str(root))
+        of_train, of_test = (
+            {SITE: sites[part]} if (depths[part] == 3).all() else {} for part in (train, test)
+        )
+        if of_train and not of_test:
+            lines.append(f"{parts[1]}: no sites, so each gets test images by its classes' numbers")
         images = read_pictures([paths[place] for place in (*train, *test)], reading)
         return Dataset(
             name=f"{self.name}:{location}",
@@ -131,8 +136,8 @@ class Folder(PathSource):
             class_names=known,
             numbered_here="" if named else f"classes are numbered by name, without {CLASSES}",
             split_here=not given,
-            train_columns={name: values[train] for name, values in columns.items()},
-            test_columns={name: values[test] for name, values in columns.items()},
+            train_columns=of_train,
+            test_columns=of_test,
             said=tuple(lines),
         )
 

@@ -164,7 +164,7 @@ class Column(Partition):
         return [np.flatnonzero(values == name) for name in names]
 
     def _values(self, columns: Columns) -> npt.NDArray[Any]:
-        problem = "the data set has no columns; allowed: a table, or a folder with sites"
+        problem = "not all training data have it; allowed: a table, or a folder SITE/CLASS/IMAGE"
         if self.site_column in columns:
             values = np.asarray(columns[self.site_column])
             missing = np.isnan(values) if values.dtype.kind == "f" else values == ""

@@ -1,6 +1,7 @@
 """Folders of images by class, written by Pillow on the spot."""
 
 import os
+import shutil
 import unicodedata
 from pathlib import Path
 
@@ -104,6 +105,12 @@ def test_folders_above_the_classes_are_sites(tmp_path: Path) -> None:
     assert dataset.train_columns["site"].tolist() == ["north"] * 4 + ["south"] * 2
     assert dataset.test_columns["site"].tolist() == ["south"] * 2
     assert dataset.class_names == ("ant", "bee")
+    shutil.rmtree(tmp_path / "test")
+    fill(tmp_path / "test", 1)  # for all sites
+    dataset = load_dataset(f"folder:{tmp_path}")
+    assert dataset.train_columns["site"].tolist() == ["north"] * 4 + ["south"] * 2
+    assert not dataset.test_columns
+    assert len(dataset.said) == 1
 
 
 def test_images_of_several_sizes_kinds_and_depths_become_one_array(tmp_path: Path) -> None:
