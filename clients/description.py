@@ -23,13 +23,7 @@ from bfl.posteriors import Posterior
 from bfl.texts import few, from_json
 from clients import examples
 from clients.masked import mask_sums, read_task
-from clients.node import (
-    Node,
-    cached_configuration,
-    reason_for_server,
-    refuse_task,
-    tell_operator,
-)
+from clients.node import Node, cached_configuration, reason_for_server, refuse_task, tell_operator
 
 
 def describe(message: Message, context: Context) -> Message:

@@ -55,10 +55,7 @@ class Node(NodeTable):
     def of(cls, context: Context) -> Node:
         """Return the node of a context, or raise ConfigurationError for a wrong setting."""
         given: Mapping[str, Any] = context.node_config
-        played = {
-            "simulated": processes.in_simulation(given),
-            "in-actor": processes.in_ray_actor(),
-        }
+        played = {"simulated": processes.in_simulation(given), "in-actor": processes.in_ray_actor()}
         return cls.parse({**given, **played}, "node configuration")
 
     @pydantic.model_validator(mode="after")

@@ -257,11 +257,7 @@ class FlowerClients:
                 name = self.federation.name_of(client)
                 left_out.append({"client": client, "name": name, "reason": reason})
         refused = sum(entry["reason"] == REFUSED for entry in left_out)
-        counts = {
-            "clients": len(present),
-            "failures": len(left_out) - refused,
-            "refused": refused,
-        }
+        counts = {"clients": len(present), "failures": len(left_out) - refused, "refused": refused}
         metrics = {**counts, **pooled.metrics}
         return replace(pooled, metrics=metrics, left_out=left_out, farthest=self.farthest)
 

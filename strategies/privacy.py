@@ -93,12 +93,7 @@ class PrivacyAccount:
 
 
 def privacy_account(
-    configuration: Configuration,
-    clients: int,
-    folder: Path,
-    finished: int,
-    *,
-    anew: bool,
+    configuration: Configuration, clients: int, folder: Path, finished: int, *, anew: bool
 ) -> PrivacyAccount | None:
     """Return the account of a run, where it has noise; ``anew``: from the system's randomness."""
     noised = mechanisms(configuration)

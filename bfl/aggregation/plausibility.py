@@ -45,10 +45,7 @@ NOT_HONEST = f"no honest training can have sent {{}} (allowed: {REACH:g} times a
 
 
 def judge_updates(
-    updates: Iterable[Any],
-    sent: Posterior,
-    broadcast: Arrays,
-    refuse: Callable[[int, str], None],
+    updates: Iterable[Any], sent: Posterior, broadcast: Arrays, refuse: Callable[[int, str], None]
 ) -> Generator[Any, None, tuple[int, str] | None]:
     """Yield the plausible ones of a round's updates, in their order; see the module.
 

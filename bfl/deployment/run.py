@@ -168,11 +168,7 @@ def follow_run(
 
 
 def _wait_for_end(
-    command: str,
-    connection: str,
-    environment: Mapping[str, str],
-    run: str,
-    streamed: int,
+    command: str, connection: str, environment: Mapping[str, str], run: str, streamed: int
 ) -> None:
     question = [command, "ls", connection, "--run-id", run, "--format", "json"]
     answered = time.monotonic()

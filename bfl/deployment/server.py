@@ -19,12 +19,7 @@ from cryptography.exceptions import InvalidSignature
 
 from bfl.deployment import client_list, processes
 from bfl.deployment import private_files as names
-from bfl.deployment.authority import (
-    check_dates,
-    general_name,
-    load_certificate,
-    load_private_key,
-)
+from bfl.deployment.authority import check_dates, general_name, load_certificate, load_private_key
 from bfl.deployment.processes import LOG, Processes, Say
 from bfl.deployment.settings import EVERY_ADDRESS, EVERY_ADDRESS_6, ServerSettings
 from bfl.engine.flower.warm import flower_command

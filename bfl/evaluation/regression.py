@@ -102,11 +102,7 @@ VALUES: Mapping[str, Values] = {**CURVES, "interval-coverage": covered}
 """Values of each example, by the name of their mean."""
 
 ERROR = "root-mean-squared-error"
-REGRESSION = {
-    ERROR: False,
-    "continuous-ranked-probability-score": False,
-    "interval-coverage": None,
-}
+REGRESSION = {ERROR: False, "continuous-ranked-probability-score": False, "interval-coverage": None}
 """Metrics that numbers alone have: True if higher is better; None: neither, as of a coverage."""
 
 

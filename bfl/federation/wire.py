@@ -157,9 +157,7 @@ def train_content(
 
 
 def reply_content(
-    posterior: Posterior | Arrays,
-    metrics: Mapping[str, float | int],
-    extras: Arrays | None = None,
+    posterior: Posterior | Arrays, metrics: Mapping[str, float | int], extras: Arrays | None = None
 ) -> RecordDict:
     """Return the content of a client's reply.
 

@@ -85,12 +85,7 @@ def sum_columns(
         num_classes=len(names),
     )
     clients = FlowerClients(
-        grid,
-        federation,
-        options,
-        RunSupport(),
-        silence=keys.client_timeout,
-        warn=say,
+        grid, federation, options, RunSupport(), silence=keys.client_timeout, warn=say
     )
     clients.num_examples = {c: n for c, n in federation.own_examples.items() if n}  # all rows
     clients.more = ConfigRecord({COLUMNS: json.dumps([asdict(column) for column in columns])})

@@ -161,9 +161,7 @@ def test_start_scripts_are_shell_and_units_are_systemds(made: Path, tmp_path: Pa
 # Changes --------------------------------------------------------------------------------------
 
 
-def test_a_revoked_client_is_gone_and_another_takes_its_place(
-    federation: FederationFolder,
-) -> None:
+def test_a_revoked_client_is_gone_and_another_takes_its_place(federation: FederationFolder) -> None:
     key = listed(federation).client("client-1").public_key
     setup.revoke_client(federation.path, "client-1")
     assert [client.name for client in listed(federation).clients] == ["client-0", "client-2"]

@@ -107,10 +107,7 @@ class RayEngine:
         return int(self._pool.num_actors)
 
     def run(
-        self,
-        overrides: Mapping[str, Any],
-        num_supernodes: int,
-        engine_run: EngineRun | None = None,
+        self, overrides: Mapping[str, Any], num_supernodes: int, engine_run: EngineRun | None = None
     ) -> None:
         """Run the app, or raise RunError where the engine fails.
 

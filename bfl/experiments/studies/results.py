@@ -236,11 +236,7 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def open_study(
-    path: Path,
-    *,
-    output: Path = Path(OUTPUT),
-    only: Sequence[str] = (),
-    anew: bool = False,
+    path: Path, *, output: Path = Path(OUTPUT), only: Sequence[str] = (), anew: bool = False
 ) -> OpenedStudy:
     """Return a study from its folder or its TOML file; its plugins are not loaded.
 

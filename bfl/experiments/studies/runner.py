@@ -173,10 +173,7 @@ def _inline(value: Any) -> str:
 
 
 def _make(
-    folder: StudyFolder,
-    run: Run,
-    machine: Mapping[str, Value],
-    command: Sequence[str],
+    folder: StudyFolder, run: Run, machine: Mapping[str, Value], command: Sequence[str]
 ) -> str:
     own = folder.run(run.name)
     given, log = own.path / GIVEN, own.path / LOG

@@ -256,8 +256,7 @@ class Noise(Outgoing):
         description="who adds privacy's noise: each client to its update, or the server to the sum",
     )
     adjacency: Literal["replace", "zero-out"] = Field(
-        "replace",
-        description="what ε hides of a client: which data it has, or whether it has any",
+        "replace", description="what ε hides of a client: which data it has, or whether it has any"
     )
     privacy_delta: float = Field(
         1e-5, gt=0.0, lt=1.0, description="δ of the (ε, δ) that each round's record has"

@@ -94,10 +94,7 @@ def rounding_error(exponent: int, clients: int) -> float:
 
 
 def _pool(
-    rule: PoolingRule,
-    sums: npt.NDArray[np.float64],
-    weights: Sequence[float],
-    around: Posterior,
+    rule: PoolingRule, sums: npt.NDArray[np.float64], weights: Sequence[float], around: Posterior
 ) -> Posterior | None:
     statistics = Statistics(sums.copy(), np.zeros(0))
     try:

@@ -70,10 +70,7 @@ def check_range(posterior: Posterior, previous: Posterior) -> None:
         (f"means further than {REACH:g} from those sent", shift > REACH),
         (f"standard deviations below {LEAST_DEVIATION:g}", deviation < LEAST_DEVIATION),
         (f"standard deviations above {GREATEST_DEVIATION:g}", deviation > GREATEST_DEVIATION),
-        (
-            f"point parameters beyond ±{GREATEST_POINT:g}",
-            np.abs(posterior.point) > GREATEST_POINT,
-        ),
+        (f"point parameters beyond ±{GREATEST_POINT:g}", np.abs(posterior.point) > GREATEST_POINT),
     ):
         if outside.any():
             raise PosteriorError(

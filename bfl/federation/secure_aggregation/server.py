@@ -13,13 +13,7 @@ from bfl.errors import ProtocolError, TooFewClientsError, UnusableClientsError
 from bfl.federation.exchanges import FEWEST_CLIENTS
 from bfl.federation.secure_aggregation import keys
 from bfl.federation.secure_aggregation.keys import DIGEST, MASKING, OWN_MASK, SECRET, KeyPair
-from bfl.federation.secure_aggregation.masking import (
-    Ring,
-    combine,
-    mask,
-    neighbours_of,
-    threshold,
-)
+from bfl.federation.secure_aggregation.masking import Ring, combine, mask, neighbours_of, threshold
 from bfl.federation.secure_aggregation.messages import (
     Confirmations,
     Delivery,
