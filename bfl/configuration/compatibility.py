@@ -270,6 +270,7 @@ PROPERTIES: Mapping[str, Property] = {
         "inference", "a likelihood of each client's own examples", 'likelihood-examples="client"'
     ),
     "held-precisions": Property("inference", "networks that hold precisions"),
+    "fitted-variances": Property("inference", "variances that are fitted after training"),
     "newton-steps": Property("optimizer", "Newton steps of means and precisions"),
     "separate-gradients": Property("optimizer", "gradient of the examples by itself"),
     "evidence-lower-bound": Property("objective", "the evidence lower bound"),

@@ -53,3 +53,13 @@ def test_learnt_variances_are_compared_with_isotropic_noise_of_the_same_size(
     assert abs(found["over-isotropic"] - 1.0) > 0.05
     assert "tell no weights apart" in found["sentence"]  # all have grown alike
     assert f"{own / other:.2f} times as much" in found["sentence"]
+
+
+def test_means_around_which_variances_are_fitted_are_federated_averagings(tmp_path: Path) -> None:
+    changes = {"strategy": "fedavg", "rounds": 2, "class_weights": "balanced"}
+    points, gaussians = (
+        learnt(tmp_path / word, inference=word, **changes)[0].posterior()[0]
+        for word in ("deterministic", "laplace")
+    )
+    np.testing.assert_array_equal(gaussians.mean, points.point)
+    assert len(np.unique(gaussians.variance)) > 1000

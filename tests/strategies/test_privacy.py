@@ -246,6 +246,7 @@ def test_the_budget_of_examples_ends_a_run_as_well() -> None:
         ({"partition": "step-overlapping", "minor-examples": 5.0}, "goes with no example that"),
         ({"example-noise-multiplier": -1.0}, "example-noise-multiplier is -1.0"),
         ({"example-clip-norm": -1.0}, "example-clip-norm is -1.0"),
+        ({"inference": "laplace", "strategy": "ws"}, "goes with no variances that are fitted"),
         ({"example-sampling-rate": 1.1}, "example-sampling-rate is 1.1"),
         ({"example-delta": 0.0}, "example-delta is 0.0"),
         ({"example-epsilon-budget": 0.0}, "example-epsilon-budget is 0.0"),
@@ -257,7 +258,7 @@ def test_what_would_tell_of_single_examples_is_refused(values: dict[str, Any], s
 
 
 def test_what_goes_with_private_examples_is_taken() -> None:
-    for inference in set(inferences.names()) - {"ivon"}:
+    for inference in set(inferences.names()) - {"ivon", "laplace"}:
         resolve({**EXAMPLES, "inference": inference, "strategy": "nwa"})
     resolve({**EXAMPLES, "strategy": "pvi", "weighting": "train-size"})
     resolve({**EXAMPLES, "objective": "elbo+proximal", "optimizer-state": "keep"})

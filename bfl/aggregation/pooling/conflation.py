@@ -106,6 +106,7 @@ class DistributedWeightConsolidationRule(ConflationRule):
     """
 
     uses_previous: ClassVar[bool] = True
+    always_excludes: ClassVar[frozenset[str]] = frozenset({"fitted-variances"})
     fractions: ClassVar[tuple[str, ...]] = (NEGATIVE, WIDER)
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:

@@ -51,17 +51,10 @@ class NoCorrection(Correction):
 
 
 VECTORS = ("mean", "point")
+CONTROL, CHANGE = ({v: f"{word}-{v}" for v in VECTORS} for word in ("control", "control-change"))
 
 GREATEST_CONTROL = 1e6 * GREATEST_BESIDE
 """The greatest absolute value of c, a million times that by which a round moves it at the most."""
-
-
-def _control(vector: str) -> str:
-    return f"control-{vector}"
-
-
-def _change(vector: str) -> str:
-    return f"control-change-{vector}"
 
 
 @corrections.register("scaffold", aliases=("control-variates",))
@@ -100,51 +93,49 @@ class Scaffold(Correction):
 
     def broadcast(self, state: Arrays) -> Arrays:
         """Return c."""
-        return {_control(v): state[_control(v)].astype(np.float32) for v in VECTORS}
+        return {CONTROL[v]: state[CONTROL[v]].astype(np.float32) for v in VECTORS}
 
     def declared_broadcast(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
         """Declare c."""
         most = GREATEST_CONTROL
         return tuple(
-            DeclaredArray(_control(v), getattr(posterior, v).shape, low=-most, high=most)
+            DeclaredArray(CONTROL[v], getattr(posterior, v).shape, low=-most, high=most)
             for v in VECTORS
         )
 
     def declared_replies(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
         """Declare the changes of control variates, whose sum the server uses."""
         return tuple(
-            DeclaredArray(_change(v), getattr(posterior, v).shape, combined="sum") for v in VECTORS
+            DeclaredArray(CHANGE[v], getattr(posterior, v).shape, combined="sum") for v in VECTORS
         )
 
     def offsets(self, state: Arrays, broadcast: Arrays, received: Posterior) -> Arrays:
         """Return c − c_k, which Algorithm 1 adds to the gradient of each local step."""
-        return {
-            v: (broadcast[_control(v)] - state[_control(v)]).astype(np.float32) for v in VECTORS
-        }
+        return {v: (broadcast[CONTROL[v]] - state[CONTROL[v]]).astype(np.float32) for v in VECTORS}
 
     def conclude(self, state: Arrays, trained: Trained) -> tuple[Arrays, Arrays]:
         """Return the change of the client's control variate, and the next one to keep."""
         sent, kept = {}, {}
         moved = {"mean": np.ones(trained.received.size, bool), "point": trained.trainable}
         for vector in VECTORS:
-            before = state[_control(vector)].astype(np.float64)
+            before = state[CONTROL[vector]].astype(np.float64)
             # c_k⁺ of Algorithm 1, by option II.
             received = getattr(trained.received, vector).astype(np.float64)
             path = received - getattr(trained.sent, vector)
-            control = trained.broadcast[_control(vector)]
+            control = trained.broadcast[CONTROL[vector]]
             following = before - control + path / (trained.steps * trained.learning_rate)
             following = np.where(moved[vector], following, 0.0)
             # What is kept is what was sent: the server's c stays the mean of all c_k.
-            sent[_change(vector)] = (following - before).astype(np.float32)
-            kept[_control(vector)] = before + sent[_change(vector)]
+            sent[CHANGE[vector]] = (following - before).astype(np.float32)
+            kept[CONTROL[vector]] = before + sent[CHANGE[vector]]
         return sent, kept
 
     def fold(self, state: Arrays, combined: Arrays, counts: Counts) -> Arrays:
         """Return c with the sum of all changes over N added, as Algorithm 1 ends a round."""
         return {
-            _control(v): state[_control(v)] + combined[_change(v)] / counts.clients for v in VECTORS
+            CONTROL[v]: state[CONTROL[v]] + combined[CHANGE[v]] / counts.clients for v in VECTORS
         }
 
 
 def _zeros(posterior: Posterior) -> Arrays:
-    return {_control(v): np.zeros(getattr(posterior, v).size) for v in VECTORS}
+    return {CONTROL[v]: np.zeros(getattr(posterior, v).size) for v in VECTORS}

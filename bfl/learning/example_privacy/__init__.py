@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -98,7 +98,7 @@ class PrivateGradients(ExamplePrivacy, ABC):
             return frozenset()
         # A personal model teaches the global one's copy what it has learned of other examples.
         together = {"moving-statistics", "personal-models", "repeated-examples"}
-        together |= {"separate-gradients"}
+        together |= {"separate-gradients", "fitted-variances"}
         told = {"sent-beside", "evaluated-by-clients", "pre-training"} if self.private else set()
         return frozenset(together | told)
 
@@ -162,9 +162,6 @@ example_privacies: Registry[ExamplePrivacy] = Registry(
 @example_privacies.register("none")
 class NoExamplePrivacy(ExamplePrivacy):
     """Training as it is, on shuffled batches."""
-
-    active: ClassVar[bool] = False
-    private: ClassVar[bool] = False
 
 
 @example_privacies.register("differentially-private-sgd", aliases=("dp-sgd",))

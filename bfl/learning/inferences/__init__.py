@@ -37,6 +37,7 @@ class Inference(Component):
     """
 
     gaussian: ClassVar[bool] = False  # whether it learns a Gaussian posterior over the weights
+    fits_variances: ClassVar[bool] = False  # whether they are fitted to points after training
     predictor: ClassVar[str]  # the inference whose network predicts with one drawn θ
     stochastic_prediction: ClassVar[bool] = True  # whether two predictions differ
 
@@ -45,9 +46,10 @@ class Inference(Component):
     within the square root of 6/(fan-in + fan-out)"""
 
     def has(self) -> frozenset[str]:
-        """Return whether there are Gaussians, and that a client's likelihood is of its examples."""
+        """Return what Gaussians there are, and that a client's likelihood is of its examples."""
         gaussian = {"gaussian", "clients-to-draw-from"} if self.gaussian else set()
-        return frozenset({"own-likelihood", *gaussian})
+        fitted = {"fitted-variances"} if self.fits_variances else set()
+        return frozenset({"own-likelihood", *gaussian, *fitted})
 
     @property
     def counts_all_examples(self) -> bool:
@@ -156,7 +158,8 @@ class VariationalInference(Inference):
         """Form of its layers' weights."""
         from bfl.learning.networks.layers import Form
 
-        return Form(self.parametrization, self.biases == "point", self.initial_means)
+        point_biases, drawn = self.biases == "point", not self.fits_variances
+        return Form(self.parametrization, point_biases, self.initial_means, drawn)
 
     @property
     def initial_standard_deviation(self) -> float:
@@ -333,6 +336,30 @@ class ImprovedVariationalOnlineNewton(VariationalInference):
 
     def layers(self) -> Layers:
         """Return layers with one draw of their weights a batch."""
+        from bfl.learning.networks.layers import DrawnConvolution2D, DrawnDense
+
+        return DrawnConvolution2D, DrawnDense
+
+
+@inferences.register("laplace", aliases=("laplace-approximation",))
+class Laplace(VariationalInference):
+    """Weights trained as points, with Gaussians around them that are fitted after training.
+
+    Once a client has trained, a weight's variance is 1 / (F / T + 1/σ₀²), with F the Fisher
+    information of its examples on that weight, T ``temperature`` and σ₀ ``initial-scale``. As for
+    points, means have no prior: 1/σ₀² is the precision of one around what was learnt.
+
+    A Laplace approximation is one at a mode, which local training does not reach. The information
+    is the Hessian but for the network's own curvature. Correlations are left out.
+
+    Source: Daxberger et al. (2021), "Laplace Redux: effortless Bayesian deep learning", section 2;
+    Ritter et al. (2018), "A scalable Laplace approximation for neural networks".
+    """
+
+    fits_variances: ClassVar[bool] = True
+
+    def layers(self) -> Layers:
+        """Return layers that compute with their means, by the form."""
         from bfl.learning.networks.layers import DrawnConvolution2D, DrawnDense
 
         return DrawnConvolution2D, DrawnDense

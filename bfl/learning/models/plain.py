@@ -89,7 +89,7 @@ class Convolutional(PlainNetwork):
 
 
 @architectures.register("cnn1")
-class Cnn1(PlainNetwork):
+class Cnn1(Convolutional):
     """Two 5x5 convolutions with max-pooling, then dense layers of 120 and the classes' units.
 
     The convolutions are those of ``convolutional``, so that the two can share them, as in HBFL's
@@ -99,8 +99,6 @@ class Cnn1(PlainNetwork):
     LeNet5's, is ours.
     """
 
-    minimum_side: ClassVar[int] = 16
-    convolutions: ClassVar[tuple[Convolution, ...]] = (Convolution(6, 5), Convolution(16, 5))
     dense_units: ClassVar[tuple[int, ...]] = (120,)
 
 

@@ -67,6 +67,7 @@ class Form:
     parametrization: Parametrization = SOFTPLUS
     point_biases: bool = False
     initial_means: Initialization = "he-normal"
+    drawn: bool = True  # or layers compute with the means
 
 
 USUAL_FORM = Form()
@@ -125,7 +126,7 @@ class VariationalLayer:
         self.take_deviations()
         inputs = tf.cast(inputs, self._activation_type)
         bias = self.bias_posterior.distribution.loc
-        if not self._form.point_biases:
+        if self._form.drawn and not self._form.point_biases:
             bias = bias + _draw(self.standard_deviations[1])
         return self._apply_variational_kernel(inputs, tf.cast(bias, inputs.dtype))
 
@@ -139,6 +140,8 @@ class VariationalLayer:
         return tf.cast(_draw(self.standard_deviations[0]), dtype)
 
     def _draw_kernel(self, dtype: Any) -> Any:
+        if not self._form.drawn:
+            return self._kernel_mean(dtype)
         mean = self.kernel_posterior.distribution.loc
         return tf.cast(mean + _draw(self.standard_deviations[0]), dtype)
 

@@ -151,11 +151,11 @@ class Network:
             return tf.cast(self.model(images, training=training), tf.float32)
 
     def divergence(self) -> Any:
-        """Return KL[q(θ) ‖ p(θ)] in nats, up to a constant where p is no density.
+        """Return KL[q(θ) ‖ p(θ)] in nats, up to a constant where p is no density; 0 of points.
 
         It takes the standard deviations of the graph's last ``logits`` or ``take_deviations``.
         """
-        if not self._gaussian:
+        if not self._gaussian or self.inference.fits_variances:
             return tf.zeros([])
         return self._prior.divergence(*self._mean_and_deviation())
 
@@ -167,7 +167,7 @@ class Network:
 
     def divergence_from(self, mean: Any, scale: Any) -> Any:
         """Return KL[q(θ) ‖ N(mean, scale²)] for tensors (D,), as ``divergence``."""
-        if not self._gaussian:
+        if not self._gaussian or self.inference.fits_variances:
             return tf.zeros([])
         return divergence(*self._mean_and_deviation(), mean, scale)
 

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -169,6 +169,8 @@ class Proximal(Term):
     Source: Li et al. (2020), "Federated optimization in heterogeneous networks", Eq. 2, for points;
     FedBE's published code, ``SWAGLocalUpdate.reg_loss``, for norms.
     """
+
+    always_excludes: ClassVar[frozenset[str]] = frozenset({"fitted-variances"})
 
     proximal_mu: float = Field(0.01, ge=0.0, le=1e6)
     """how firmly a client is held near what it has received"""

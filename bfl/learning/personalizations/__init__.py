@@ -144,10 +144,6 @@ class PersonalModel(Personalization):
         """Take the steps of a mini-batch, inside the graph; return what is reported of it."""
         raise NotImplementedError
 
-    def begin_client(self, received: Any) -> Arrays:
-        """Return nothing: a personal model begins as its network does."""
-        return {}
-
     def conclude(self, state: Arrays, trained: Trained) -> tuple[Arrays, Arrays]:
         """Return nothing to send, and the personal model, with the word that it has begun."""
         return {}, {"begun": np.array(True), **trained.personal}

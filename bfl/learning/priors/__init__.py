@@ -118,7 +118,7 @@ class CavityPrior(Prior):
     always_requires: ClassVar[frozenset[str]] = frozenset(
         {"factors", "sent-variances", "own-likelihood"}
     )
-    always_excludes: ClassVar[frozenset[str]] = frozenset({"corrupted-updates"})
+    always_excludes: ClassVar[frozenset[str]] = frozenset({"corrupted-updates", "fitted-variances"})
     always_has: ClassVar[frozenset[str]] = frozenset({"cavity"})
 
     # Below the least scale the variance would be 0 in float32.
@@ -230,6 +230,7 @@ class PreviousGlobalPrior(Prior):
     """
 
     always_requires: ClassVar[frozenset[str]] = frozenset({"sent-variances"})
+    always_excludes: ClassVar[frozenset[str]] = frozenset({"fitted-variances"})
 
     def density(self, received: Posterior, state: Arrays) -> NormalPrior:
         """Return the received mean and standard deviation, (D,) each."""

@@ -104,10 +104,6 @@ class PartlyShared(SharedParameters):
         server = {"pre-training", "refined-pool", "evaluated-ensemble", "evaluated-clients"}
         return frozenset({"secret-measurements", *server})
 
-    def begin_client(self, received: Posterior) -> Arrays:
-        """Return nothing: a head begins as its network does."""
-        return {}
-
     def conclude(self, state: Arrays, trained: Trained) -> tuple[Arrays, Arrays]:
         """Return nothing to send, and the head, with the word that it has begun."""
         return {}, {"begun": np.array(True), **trained.head}

@@ -95,10 +95,6 @@ class MeanOwnVariancesStart(MeanStart):
         """Return that a client's variances are those that it has sent."""
         return super().excludes() | {"corrupted-updates"}
 
-    def begin_client(self, received: Posterior) -> Arrays:
-        """Return that nothing of the client has been pooled yet."""
-        return {}
-
     def begin(self, state: Arrays, received: Posterior, initial: Initial) -> Posterior:
         """Return the received mean and points with the client's variances."""
         variance = state["variance"] if state else initial().variance

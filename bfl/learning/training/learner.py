@@ -5,16 +5,18 @@ What a task hands to a step are variables, so that no task traces the step anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from bfl.data.datasets.encoding import LEAST_NOISE
 from bfl.federation.parts import Arrays
-from bfl.keras import tf
-from bfl.learning.networks.network import Network
+from bfl.keras import tf, tfp
+from bfl.learning.networks.layers import split
+from bfl.learning.networks.network import Network, as_labels, normalized_images, of_images
 from bfl.learning.objectives import SoftLabels, Step, Term
 from bfl.learning.optimizers import Optimizer, TrainedVariable
 from bfl.learning.priors import Density
@@ -64,9 +66,11 @@ class Learner:
         corrected: bool = False,
     ) -> None:
         self.network = network
-        self.optimized = OptimizedVariables(network, optimizer)
+        moves_scales = not network.inference.fits_variances
+        self.optimized = OptimizedVariables(network, optimizer, with_scales=moves_scales)
         self.offsets = Offsets(network) if corrected else None
         self.terms = tuple(term for term in terms if term.active)
+        self._information = fisher_information(network)
         # Any posterior of the right sizes: tasks bring their own.
         given = network.initial_posterior(0)
         self._inputs: list[dict[str, Any]] = [
@@ -99,6 +103,23 @@ class Learner:
                     variables[name].assign(np.asarray(array, np.float32))
         self.optimized.begin(optimizer_state)
         self.optimized.run_steps.assign(run_steps)
+
+    def posterior(
+        self, images: Any, labels: Any, weights: Any, most: int, key: npt.NDArray[np.int32]
+    ) -> Posterior:
+        """Return the network's posterior, its variances fitted if the inference fits them.
+
+        Given are all of the client's examples, their weights (N,), and how many one pass takes.
+        """
+        posterior, inference = self.network.posterior(), self.network.inference
+        if not inference.fits_variances:
+            return posterior
+        size = min(most, 1 + len(weights) // PARTS)
+        order, present = filled_batches(np.arange(len(weights)), size)
+        examples = tf.constant(images), as_labels(labels), order, present * weights[order]
+        information = self._information(*examples, key).numpy().astype(np.float64)
+        precision = information / self._temperature + inference.initial_standard_deviation**-2
+        return replace(posterior, variance=(1.0 / precision).astype(np.float32))
 
     def forward(self, images: Any, key: Any) -> Pass:
         """Return a pass over images in training mode, its random draws keyed by ``key`` (2,)."""
@@ -288,6 +309,48 @@ class Offsets:
         offsets = (self._variables.get(id(variable)) for variable in variables)
         pairs = zip(offsets, gradients, strict=True)
         return [gradient if offset is None else gradient + offset for offset, gradient in pairs]
+
+
+PARTS = 64  # of a client's examples, about, or more: the fewer, the noisier are fitted variances
+
+
+def fisher_information(network: Network) -> Callable[..., Any]:
+    """Return a graph for Σ_n w_n E_y[(∂ log p(y | x_n) / ∂μ)²] of a network's means μ, (D,).
+
+    It takes images (N, H, W, C), labels (N,), positions (P, B) of P parts of the examples, their
+    weights w (P, B), and a key (2,). y is as the network predicts: by the labels the sum would be
+    near 0 once they are learnt. One pass estimates it, as the sum over the parts of
+
+        (∂/∂μ Σ_n √w_n Σ_y s_ny √p(y | x_n) log p(y | x_n))², √p held fixed.
+
+    The signs s are drawn. Products of two are 0 on average, so there is no bias; of P parts that
+    say alike the relative deviation is at most √(2/P).
+    """
+
+    def information(images: Any, labels: Any, order: Any, weights: Any, key: Any) -> Any:
+        def add(total: Any, part: tuple[Any, Any, Any]) -> Any:
+            positions, root, seed = part
+            with tf.GradientTape() as tape:
+                taken = normalized_images(tf.gather(images, positions))
+                outputs = network.logits(taken, seed, training=False)
+                if labels.dtype.is_floating:  # numbers: see ``Step``
+                    variance = tf.nn.softplus(outputs[:, 1]) + LEAST_NOISE
+                    mean = outputs[:, 0] * tf.stop_gradient(tf.math.rsqrt(variance))
+                    scores = tf.stack([mean, tf.sqrt(0.5) * tf.math.log(variance)], axis=-1)
+                else:
+                    logarithms = tf.nn.log_softmax(outputs)
+                    scores = tf.stop_gradient(tf.exp(0.5 * logarithms)) * logarithms
+                signs = tfp.random.rademacher(tf.shape(scores), dtype=tf.float32, seed=seed)
+                value = tf.reduce_sum(root[:, tf.newaxis] * signs * scores)
+            gradients = tape.gradient(value, network.means)
+            return total + tf.square(tf.concat([tf.reshape(g, [-1]) for g in gradients], axis=0))
+
+        parts = order, tf.sqrt(weights), split(key, tf.shape(order)[0])
+        return tf.foldl(add, parts, tf.zeros([network.manifest.gaussian_size]))
+
+    order, weights = (tf.TensorSpec([None, None], t) for t in (tf.int32, tf.float32))
+    key = tf.TensorSpec([2], tf.int32)
+    return of_images(information, network, None, order, weights, key, autograph=False)
 
 
 def batches(

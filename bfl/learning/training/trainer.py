@@ -112,8 +112,8 @@ class LocalTrainer:
         if self.companion:
             self.companion.begin(task, run_steps)
         seen = count
+        own, each = (images[task.examples], labels[task.examples]), np.ones(count, np.float32)
         if self.private_steps:
-            own = images[task.examples], labels[task.examples]
             measured, taken = self.private_steps.run(*own, task)
             seen = max(1, int(taken[-(len(taken) // task.epochs) :].sum()))
         else:
@@ -122,24 +122,24 @@ class LocalTrainer:
             if task.balanced:
                 from sklearn.utils.class_weight import compute_sample_weight
 
-                each = compute_sample_weight("balanced", labels[task.examples])
-                weights = weights * each.astype(np.float32)[order]
+                each = compute_sample_weight("balanced", own[1]).astype(np.float32)
             measured = self._run(
                 # Only the client's own become tensors: a process holds the data set once.
-                tf.constant(images[task.examples]),
-                as_labels(labels[task.examples]),
+                tf.constant(own[0]),
+                as_labels(own[1]),
                 tf.constant(order),
-                tf.constant(weights),
+                tf.constant(weights * each[order]),
                 tf.constant(randomness.key(task.seed, "steps", *task.key_labels)),
                 tf.constant(task.likelihood_examples or count, tf.float32),
                 tf.constant(task.learning_rate, tf.float32),
             ).numpy()
+        key = randomness.key(task.seed, "fisher-information", *task.key_labels)
         steps = len(measured)
         last_epoch = measured[-(steps // task.epochs) :]
         likelihood, summed = last_epoch[:, :2].sum(axis=0, dtype=np.float64) / seen
         divergence, shared = map(float, measured[-1, 2:])
         return LocalResult(
-            posterior=self.network.posterior(),
+            posterior=self.learner.posterior(*own, each, self.batch_size, key),
             objective=float(summed) + shared / (task.likelihood_examples or count),
             negative_log_likelihood=float(likelihood),
             divergence=divergence,
