@@ -23,12 +23,8 @@ from bfl.experiments.run import simulation
 from bfl.printing import doing
 from bfl.texts import counted, few, printable
 
-MOST_SITES = 20
-"""The most values of a column for each of which a line says what is missing."""
-
-LOOK_AT = "look at: "
-"""Beginning of a line that a user may have to act upon."""
-
+MOST_SITES = 20  # values of a column that have lines of their own
+LOOK_AT = "look at: "  # begins a line that a user may have to act upon
 POLICIES = {
     REFUSE: "a run refuses cells without a value",
     MEAN: "a cell without a value counts as the training rows' mean, or most frequent category",
@@ -90,12 +86,12 @@ def check_run(values: Values, nodes: int = 0, *, check_data: bool = True) -> Dat
         except (ConfigurationError, DataError) as error:
             refused += str(error).splitlines()
             found = dataset_warnings(dataset)
-        lines += [f"{LOOK_AT}{line}" for line in found]
-        things = sum(line.startswith(LOOK_AT) for line in lines)
-        print(*sorted(lines, key=lambda line: line.startswith(LOOK_AT)), sep="\n")
+        things = [line for line in lines if line.startswith(LOOK_AT)]
+        things += [f"{LOOK_AT}{line}" for line in found]
+        print(*(line for line in lines if line not in things), *things, sep="\n")
         if not refused:
             verdict = "nothing here is refused" if nodes else "the run would start"
-            print(f"{verdict}; {counted(things, 'thing')} to look at")
+            print(f"{verdict}; {counted(len(things), 'thing')} to look at")
     if refused:
         raise DataError("\n".join(dict.fromkeys(refused)))
     return dataset
@@ -144,12 +140,11 @@ def _contents(dataset: Dataset, keys: Keys, site: str) -> Iterator[str]:
     for name in np.unique(sites)[:MOST_SITES] if len(sites) == labels.size else ():
         where, own = f"{site} {printable(str(name))}", labels[sites == name]
         tests = labels[(sites == name) & tested]
-        share = "all" if tests.size == own.size else tests.size
-        of_tests = f": {_counts(dataset, tests)}" if 0 < tests.size < own.size else ""
-        yield f"{where}: {own.size} examples: {_counts(dataset, own)}; {share} to test{of_tests}"
+        of_tests = f": {_counts(dataset, tests)}" if tests.size else ""
+        counts = f"{_counts(dataset, own)}; {tests.size} to test{of_tests}"
+        yield f"{where}: {own.size} examples: {counts}"
         if 0 < tests.size == (tests == tests[0]).sum():
-            one = dataset.class_names[tests[0]]
-            yield f"{LOOK_AT}{where}: its {tests.size} examples to test are all of the class {one}"
+            yield f"{LOOK_AT}{where}: all {tests.size} to test are {dataset.class_names[tests[0]]}"
 
 
 def _counts(dataset: Dataset, labels: Labels) -> str:
@@ -165,8 +160,8 @@ def _gaps(dataset: Dataset, columns: list[str], missing: str, site: str) -> Iter
     yield f'missing="{missing}": {POLICIES[missing]}' if gaps else "every row has all inputs"
     for column, count in gaps.items() if missing == MEAN else ():
         if count > len(rows) / 2:
-            keeps = f'missing="{INDICATOR}" keeps that information'
-            yield f"{LOOK_AT}{column} is empty in {count} of {len(rows)} rows: {keeps}"
+            empty = f"{column} is empty in {count} of {len(rows)} rows"
+            yield f'{LOOK_AT}{empty}: missing="{INDICATOR}" keeps that information'
     for name, own in islice([(None, rows), *sites], 1 + MOST_SITES):
         where = "all" if name is None else f"{site} {printable(str(name))}"
         if name is not None and (gaps := count_missing_cells(own, columns)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 import tomli_w
@@ -13,7 +14,7 @@ from bfl.configuration.sources import read_run_config
 from bfl.engine.flower.app import FlowerApp
 from bfl.errors import ConfigurationError, DataError
 from bfl.evaluation.regression import ERROR
-from bfl.experiments.results.run_folder import CONFIG, METRICS, RunFolder, is_written_to
+from bfl.experiments.results import run_folder as files
 from bfl.experiments.results.table import metrics_table, print_rows
 from bfl.experiments.run.simulation import with_closing
 
@@ -35,16 +36,19 @@ def add_to(listing: argparse.ArgumentParser) -> None:
 
 def list_runs(given: argparse.Namespace) -> None:
     """Print name, state and final metrics of the runs in a folder, the newest last."""
-    configs = sorted(given.folder.rglob(CONFIG), key=lambda path: path.stat().st_mtime)
+    configs = sorted(given.folder.rglob(files.CONFIG), key=lambda path: path.stat().st_mtime)
     if not configs:
         raise DataError(f"there is no run in {given.folder}")
     rows = []
     for path in (config.parent for config in configs):
-        folder, row = RunFolder(path), {"run": str(path.relative_to(given.folder))}
+        folder, row = files.RunFolder(path), {"run": str(path.relative_to(given.folder))}
         try:
             rounds, planned = folder.rounds(), folder.config().get("rounds")
-            found = folder.read_json(METRICS, {})
-            state = "running" if is_written_to(path) else "finished" if found else "stopped"
+            found = folder.read_json(files.METRICS, {})
+            if own := re.fullmatch(r"(.+)-(local-\d+|central)", path.name):
+                ours = files.RunFolder(path.with_name(own[1])).read_json(files.BASELINES, {})
+                row["run"] += f" (baseline of {own[1]})" * (own[2].partition("-")[0] in ours)
+            state = "running" if files.is_written_to(path) else "finished" if found else "stopped"
             row |= {"state": f"{state}, {len(rounds)} of {planned} rounds"}
             row |= {name: found[name] for name in SHOWN if name in found}
         except DataError as error:
@@ -71,7 +75,7 @@ def show_run(given: argparse.Namespace) -> None:
                 "show takes a run's folder or --run-config; for both, give its config.toml: "
                 f"--run-config {given.folder / 'config.toml'}"
             )
-        folder = RunFolder.at(given.folder)
+        folder = files.RunFolder.at(given.folder)
         console().print(metrics_table(folder.metrics(), folder.config().get("mc-samples")))
         return
     values = read_run_config(given.run_config)

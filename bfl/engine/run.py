@@ -33,6 +33,7 @@ class EngineRun:
         on_round: Called with the number, the metrics and the posterior of each round that is over.
         verbose: Whether its lines have all numbers.
         advice: What the user can do when the run ends early.
+        baselines_follow: Whether the run is compared before the next command is named.
         client_threads: The threads of clients that compute in this process; None: they have their
             own.
     """
@@ -42,6 +43,7 @@ class EngineRun:
     verbose: bool = False
     advice: str = ""
     client_threads: int | None = None
+    baselines_follow: bool = False
     _reason: str = ""
 
     @property

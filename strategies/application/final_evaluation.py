@@ -10,6 +10,7 @@ from typing import Any
 from bfl.closing import Closed, closed
 from bfl.closing.base import Known
 from bfl.data.datasets.foreign import corruption_names
+from bfl.engine.run import run_of
 from bfl.errors import DataError
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE, EvaluatedEnsemble
 from bfl.evaluation.metrics import NOT_FINITE, count_not_finite, evaluate
@@ -98,7 +99,7 @@ def finish(run: FederationRun, state: ServerState, known: Known | None = None) -
     if figures:
         progress.say(f"figures: {', '.join(path.name for path in figures)}")
     progress.say(f"posterior SHA-256 {posterior.digest()}")
-    progress.end(numbers, folder.path)
+    progress.end(numbers, folder.path, over=not run_of(run.grid).baselines_follow)
 
 
 def _evaluate(

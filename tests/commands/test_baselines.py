@@ -11,6 +11,7 @@ from scipy.stats import sem, ttest_rel
 
 import bfl
 from bfl.commands.main import main
+from bfl.deployment.run import LAST
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.clients import baseline_verdict
 from bfl.experiments.results.run_folder import RunFolder
@@ -124,7 +125,7 @@ def test_unknown_baselines_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_baseline_that_is_there_stays_goes_on_or_is_made_again(
-    tmp_path: Path, keys: dict, finished: bool, resumes: bool | None
+    tmp_path: Path, capsys: pytest.CaptureFixture, keys: dict, finished: bool, resumes: bool | None
 ) -> None:
     kept = {"clients": 2, "seed": 1, "partition": "x", "closing": "feature-density"}
     run = RunFolder.create(tmp_path, "run", kept, {})
@@ -132,13 +133,16 @@ def test_a_baseline_that_is_there_stays_goes_on_or_is_made_again(
     there = RunFolder.create(tmp_path, "run-central", {"clients": 1, **keys}, {})
     if finished:
         there.write_json("metrics.json", {"accuracy": 0.25})
-    made = []
+    made, told = [], []
 
     def make(changes: dict, _: int) -> None:
         made.append((changes["resume"], changes["exchange"]))
         there.path.mkdir(exist_ok=True)
         there.write_json("metrics.json", {"accuracy": 0.75})
 
-    make_baselines(run, ["central"], make, lambda _: None)
+    make_baselines(run, ["central"], make, told.append)
+    assert LAST in told[-1]
+    assert main(["runs", str(tmp_path)]) == 0
+    assert resumes is False or "run-central (baseline of run)" in capsys.readouterr().out
     assert made == ([] if resumes is None else [(resumes, "direct")])
     assert there.metrics()["accuracy"] == (0.25 if resumes is None else 0.75)

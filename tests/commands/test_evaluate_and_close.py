@@ -83,16 +83,14 @@ def test_a_prediction_says_what_is_unlike_and_how_much_foreign_data_passes(
     closed: bfl.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     images = load_dataset("digits").test_images[:12].copy()
-    images[11] = 255 - images[11]  # behind the ten rows that are printed
+    images[11] = 255 - images[11]
     np.save(tmp_path / "few.npy", images)
     words = ["--data", str(tmp_path / "few.npy"), "--output", str(tmp_path / "out.csv")]
     assert main(["predict", str(closed.folder), *words]) == 0
     share = f"{1 - closed.metrics['ood-noised-unfamiliar-share']:.0%} of noised"
     said, familiarity = capsys.readouterr().out, closed.predict(images).familiarity
-    assert familiarity is not None
     assert all(part in said for part in (share, closed.explain_unlike(familiarity)))
     assert re.findall(r"│ +(\d+) │", said)[0] == "11"
-    # By chance, far beyond it, and none: each is told from the others.
     given = (np.append(np.full(11, 0.5), lowest) for lowest in (0.005, 1e-9, 0.5))
     assert len({closed.explain_unlike(each) for each in given}) == 3
 

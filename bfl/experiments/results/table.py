@@ -212,13 +212,12 @@ class ProgressReport:
         self.say(f"round {number}/{self.rounds}  {shown}  ({seconds:.1f} s)")
         self._progress.update(self._bar, completed=number)
 
-    def end(self, metrics: Mapping[str, Any], folder: Path) -> None:
-        """Print the numbers that matter of a run that is over, its folder, and the next command."""
+    def end(self, metrics: Mapping[str, Any], folder: Path, *, over: bool = True) -> None:
+        """Print the main numbers of a run, its folder and, if it is over, the next command."""
         if shown := _shown(metrics, {**_MATTER, **_AT_THE_END}, most=4):
             self.say(f"final  {shown}")
-        near = folder.relative_to(here) if folder.is_relative_to(here := Path.cwd()) else folder
-        self.say(f"results are in {near}")
-        self.say(f"next: bfl report {quote(str(near))} (a page to send; bfl show: all numbers)")
+        for line in last_lines(folder)[: 1 + over]:
+            self.say(line)
 
     def __enter__(self) -> ProgressReport:
         if not self.console.quiet:
@@ -229,6 +228,13 @@ class ProgressReport:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
         self._shown.close()
+
+
+def last_lines(folder: Path, content: str = "a page to send") -> tuple[str, str]:
+    """Return the lines that say where a run's results are, and the next command."""
+    near = folder.relative_to(here) if folder.is_relative_to(here := Path.cwd()) else folder
+    command = f"bfl report {quote(str(near))}"
+    return f"results are in {near}", f"next: {command} ({content}; bfl show: all numbers)"
 
 
 def _shown(metrics: Mapping[str, Any], labels: Mapping[str, str], most: int | None = None) -> str:

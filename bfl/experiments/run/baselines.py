@@ -22,6 +22,7 @@ from bfl.evaluation.regression import ERROR
 from bfl.experiments.results import clients as by_client
 from bfl.experiments.results.run_folder import BASELINES, CONFIG, METRICS, PARTITION, RunFolder
 from bfl.experiments.results.summary import Numbers, final_values, owners_of
+from bfl.experiments.results.table import last_lines
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.printing import doing, tell
 
@@ -68,6 +69,7 @@ def make_runs(
         else:
             engine = RayEngine(app, backend_config, most_clients=clients, verbose=engine_log)
             make = inside.enter_context(engine).run
+        run.baselines_follow = bool(baselines)
         make(overrides, clients, engine_run=run)
         if baselines:
             keys = resolve(app.run_config(overrides)).keys
@@ -149,6 +151,7 @@ def make_baselines(
         shown = "  ".join(f"{key} {row[key]}" for key in row if key != "model")
         tell(f"{row['model']}: {shown}")
     tell(by_client.baseline_verdict(found))
+    tell(last_lines(folder.path, "a page to send, with this comparison")[1])
 
 
 def compared(
