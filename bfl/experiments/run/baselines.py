@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
+from bfl import printing
 from bfl.closing.base import HELD_BACK_SHARE, held_back_count
 from bfl.configuration import resolve
 from bfl.engine.flower.app import FlowerApp, Values, run_serially
@@ -24,7 +25,6 @@ from bfl.experiments.results.run_folder import BASELINES, CONFIG, METRICS, PARTI
 from bfl.experiments.results.summary import Numbers, final_values, owners_of
 from bfl.experiments.results.table import last_lines
 from bfl.experiments.run.resume import FREE_TO_CHANGE
-from bfl.printing import doing, tell
 
 LOCAL, CENTRAL = "local", "central"
 LEAST_ERRORS = 10  # fewer squared errors are too far from normal for an interval of their mean
@@ -64,7 +64,7 @@ def make_runs(
     with ExitStack() as inside:
         make: Callable[..., None]
         if backend == "serial":
-            doing("TensorFlow is imported")
+            printing.doing("TensorFlow is imported")
             make = partial(run_serially, app, backend_config=backend_config)
         else:
             engine = RayEngine(app, backend_config, most_clients=clients, verbose=engine_log)
@@ -78,7 +78,7 @@ def make_runs(
                 RunFolder.named(keys.output_dir, keys.name),
                 baselines,
                 lambda changes, count: make({**overrides, **changes}, count, engine_run=quiet),
-                tell if run.console is None else lambda _: None,
+                printing.tell if run.console is None else lambda _: None,
                 anew=anew,
             )
 
