@@ -222,14 +222,14 @@ def own_tests(
 def warnings_of_data(configuration: Configuration, dataset: Dataset) -> list[str]:
     """Return warnings of a run's data, sites and evaluation, which its report has as well."""
     partition, personalization = configuration.partition, configuration.personalization
-    warnings = dataset_warnings(dataset)
+    site = getattr(partition, "site_column", "")
+    warnings = dataset_warnings(dataset, site)
     if personalization.active and configuration.keys.evaluated_by == "server":
         what = "evaluated" if personalization.trains_meme else "evaluated, and is not trained"
         warnings.append(
             f"personalization '{personalization.name}': personal models are not evaluated, and the "
             f'global model is {what}; allowed: evaluated-by="clients"'
         )
-    site = getattr(partition, "site_column", "")
     if dataset.encoding and site in [column.name for column in dataset.encoding.columns]:
         left_out = ",".join([*configuration.keys.reading.left_out, site])
         warnings.append(

@@ -13,10 +13,10 @@ import bfl
 from bfl.commands.main import main
 from bfl.deployment.run import LAST
 from bfl.errors import ConfigurationError
-from bfl.experiments.results.clients import baseline_verdict
+from bfl.experiments.results.clients import own_rows
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.summary import final_values, write_owners
-from bfl.experiments.run.baselines import compared, make_baselines, of_examples
+from bfl.experiments.run.baselines import compared, make_baselines, of_examples, of_own_models
 
 SMALL = {
     "model": "mlp",
@@ -35,7 +35,7 @@ SMALL = {
 def test_baselines_stand_beside_the_federation(tmp_path: Path) -> None:
     result = bfl.run(**SMALL, baselines="local+central", output_dir=tmp_path, name="run")
     found = result.baselines
-    assert {*found, *found["local"]} == {"federation", "central", "local", "client 0", "client 1"}
+    assert {*found["local"]} == {"client 0", "client 1"}
     assert found["federation"]["accuracy"] == result.metrics["accuracy"]
     federated = np.asarray(final_values(RunFolder(result.folder)))
     for name, own in {"central": found["central"], **found["local"]}.items():
@@ -97,11 +97,14 @@ def test_errors_are_compared_by_students_t_and_each_client_on_its_own_rows(tmp_p
     assert own["difference"] == pytest.approx(np.mean(own["difference-interval"]))
     half = 2.085963 * sem(values[9:]) / (2 * own["root-mean-squared-error"])
     assert np.ptp(own["interval"]) == pytest.approx(2 * half)
-    assert "worth it for A" in baseline_verdict({"federation": {}, "local": {"A": found}})
+    assert own_rows({"local": {"A": found}})[0]["shown"] == "the federation is better"
+    together = of_own_models(folders[0], folders)
+    mean = np.concatenate([theirs[:9], values[9:]]).mean()
+    assert together["root-mean-squared-error"] == pytest.approx(math.sqrt(mean))
     # Fewer than ten rows decide nothing, nor do two models without an error.
     few = compared(folders[1], folders[0], 0)["own"]
     assert not {"interval", "difference-interval"} & few.keys()
-    assert "worth" not in baseline_verdict({"federation": {}, "local": {"A": few}})
+    assert "too few" in own_rows({"local": {"A": {"own": few}}})[0]["shown"]
     none = of_examples(np.zeros(12), np.zeros(12), errors=True)
     assert none["difference-interval"] == [0.0, 0.0]
 

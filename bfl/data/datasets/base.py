@@ -188,14 +188,18 @@ def rows_of(dataset: Dataset) -> DataFrame:
     return pandas.concat([pandas.DataFrame(dict(part)) for part in parts], ignore_index=True)
 
 
-def dataset_warnings(dataset: Dataset) -> list[str]:
-    """Return the warnings of a data set: how it was read, empty cells, and absent classes."""
+def dataset_warnings(dataset: Dataset, site: str = "") -> list[str]:
+    """Return warnings: how it was read, empty cells, also by a column ``site``, absent classes."""
     lines = list(dataset.said)
     if dataset.encoding:
-        rows = rows_of(dataset)
-        if gaps := count_missing_cells(rows, [column.name for column in dataset.encoding.columns]):
+        rows, names = rows_of(dataset), [column.name for column in dataset.encoding.columns]
+        if gaps := count_missing_cells(rows, names):
             shown = few([f"{name} {count}" for name, count in gaps.items()], 30)
             lines.append(f"{dataset.name}: without a value, of {len(rows)} rows: {shown}")
+        for value, own in rows.groupby(site) if site in rows else ():
+            gaps = count_missing_cells(own, names)
+            if absent := [name for name, count in gaps.items() if count == len(own)]:
+                lines.append(f"{dataset.name}: {site} {value} has no value of {few(absent)}")
     for split in ("train", "test"):
         counts = np.bincount(getattr(dataset, f"{split}_labels"), minlength=dataset.num_classes)
         absent = [dataset.class_names[label] for label in np.flatnonzero(counts == 0)]

@@ -34,7 +34,8 @@ CLIENTS = "clients-"  # prefix of the names of means over the clients
 ACCURACY = "accuracy"
 CENTRAL = "all data in one place"
 INTERVAL, DIFFERENCE, OF_DIFFERENCE = "interval", "difference", "difference-interval"
-LEVEL = "difference-level"
+LEVEL, ONE_CLASS = "difference-level", "only-class"
+GAIN, OWN, OF_SEVERAL = "federation − own model", "own", "own-of-several-classes"
 
 CLIENTS_LEFT_OUT = "clients-left-out"
 """The entry of a round's record with a ``{"client", "name", "reason"}`` for each selected client
@@ -200,64 +201,75 @@ def baseline_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     models = {"the federation": found["federation"], CENTRAL: found.get("central")}
     models |= {f"{name} alone": own for name, own in found.get("local", {}).items()}
-    return [{"model": model, **_shown(own)} for model, own in models.items() if own]
+    rows = []
+    for model, own in ((model, own) for model, own in models.items() if own):
+        hidden = ("examples", OWN, LEVEL, INTERVAL, DIFFERENCE, OF_DIFFERENCE)
+        shown = {name: three_digits(own[name]) for name in own if name not in hidden}
+        if INTERVAL in own:
+            shown[next(iter(shown))] += f" ({' to '.join(map(three_digits, own[INTERVAL]))})"
+        rows.append({"model": model, **shown})
+    return rows
 
 
 def own_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a table of each client's own model on its own test examples, where it has such."""
-    return [
-        {"model": f"{name} alone, its own {own['own']['examples']} test examples"}
-        | _shown(own["own"])
-        for name, own in found.get("local", {}).items()
-        if "own" in own
-    ]
+    """Return a table of the federation beside each other model: a row a comparison.
+
+    Clients' own models have their client's test examples, where it has such ones, else all.
+    """
+    local = found.get("local", {})
+    rows = {f"{name} alone": row.get(OWN, row) for name, row in local.items()}
+    rows |= {CENTRAL: found.get("central"), "each client alone, together": found.get(OWN)}
+    alike = [name for name, row in local.items() if ONE_CLASS in row.get(OWN, {})]
+    rows |= {f"the same without {few(alike, 3)}": found.get(OF_SEVERAL)}
+    return [{"model": name} | _side_by_side(row) for name, row in rows.items() if row]
 
 
-def _shown(own: Mapping[str, Any]) -> dict[str, str]:
-    shown = {n: three_digits(v) for n, v in own.items() if n not in ("examples", "own", LEVEL)}
-    for name, ends in ((next(iter(shown), ""), INTERVAL), (DIFFERENCE, OF_DIFFERENCE)):
-        if shown.pop(ends, None):
-            shown[name] += f" ({' to '.join(map(three_digits, own[ends]))})"
-    if DIFFERENCE in shown:
-        shown["federation − model"] = shown.pop(DIFFERENCE)
-    return shown
+def _side_by_side(row: Mapping[str, Any]) -> dict[str, str]:
+    errors, count, gain = ERROR in row, row.get("examples", 0), row.get(DIFFERENCE)
+
+    def shown(value: float) -> str:
+        right = count and not errors
+        return f"{round(count * value, 1):g} of {count}" if right else three_digits(value)
+
+    def signed(value: float) -> str:
+        return (f"{value:+.3g}" if errors else f"{100.0 * value:+.1f}").replace("-", "−")
+
+    own, unit = (row[ERROR], "in RMSE") if errors else (row[ACCURACY], "points")
+    if gain is None:
+        return {"own model": shown(own), "shown": "nothing: not paired"}
+    found = {"federation": shown(own + gain), "own model": shown(own)}
+    low, high = row.get(OF_DIFFERENCE, (-math.inf, math.inf))
+    known = f" ({signed(low)} to {signed(high)})" if OF_DIFFERENCE in row else ""
+    found[GAIN] = f"{signed(gain)} {unit}{known}"
+    if ONE_CLASS in row:
+        verdict = f"nothing: all {count} are “{row[ONE_CLASS]}”"
+    elif low <= 0.0 <= high:
+        half = f"{signed((high - low) / 2.0)[1:]} {unit}"
+        least = f"with {count} examples, only one of more than {half} could be"
+        verdict = f"no difference is shown; {least}" if known else "nothing: too few examples"
+    else:
+        verdict = f"the federation is {'worse' if (low > 0.0) == errors else 'better'}"
+    return found | {"shown": verdict}
 
 
 def baseline_verdict(found: Mapping[str, Any]) -> str:
-    """Return a sentence on whether federating was worth it, by the intervals of the gain.
+    """Return a sentence on whether federating was worth it, by the interval of the gain.
 
-    One is of clients judged on their own test examples, one of the models that all examples judge.
+    It is of all clients' own models together, or of the one of all data.
     """
-    models = {
-        **found.get("local", {}),
-        **({CENTRAL: found["central"]} if "central" in found else {}),
-    }
-    everything = f"On all {found['federation'].get('examples', 'the')} test examples"
-    said: dict[str, dict[str, list[str]]] = {}
-    for name, row in models.items():
-        own, notes = row.get("own", row), list[str]()
-        where = everything
-        if "own" in row:
-            where = "On each client's own test examples"
-            notes.append(f"{own['examples']} examples")
-        ends = own.get(OF_DIFFERENCE)
-        low, high = ends or (-math.inf, math.inf)
-        if low <= 0.0 <= high:
-            verdict = "no difference is shown for"
-            if ends:
-                level = f"at {100.0 * own.get(LEVEL, 0.95):.4g} %"
-                unit = "in RMSE" if ERROR in own else "points"
-                shown_ends = (three_digits(end if ERROR in own else 100.0 * end) for end in ends)
-                notes.append(f"{' to '.join(shown_ends)} {unit} {level}")
-            else:
-                notes.append("too few" if DIFFERENCE in own else "not paired")
-        elif (low > 0.0) == (ERROR not in own):
-            verdict = "worse:" if name == CENTRAL else "federating was worth it for"
-        else:
-            verdict = "better:" if name == CENTRAL else "alone is better for"
-        shown = f"{name} ({', '.join(notes)})" if notes else name
-        said.setdefault(where, {}).setdefault(verdict, []).append(shown)
-    return " ".join(
-        f"{where}: {'; '.join(f'{verdict} {few(names)}' for verdict, names in verdicts.items())}."
-        for where, verdicts in said.items()
+    row, other = found.get("central", {}), f"the model of {CENTRAL}"
+    if found.get(OWN):
+        own = any(OWN in row for row in found["local"].values())
+        where = "each on its own client's" if own else "on average"
+        row, other = found[OWN], f"the clients' own models, {where},"
+    each = _side_by_side(row) if row else {}
+    if GAIN not in each:
+        return "The models have not been compared on the same test examples."
+    words = ("is right for", " test examples", "for", "+")
+    if ERROR in row:
+        words = ("has an RMSE of", "", "of", "−")
+    return (
+        f"The federation {words[0]} {each['federation']}{words[1]}, {other} {words[2]} "
+        f"{each['own model'].partition(' ')[0]}: {each[GAIN]}, where {words[3]} is the advantage "
+        f"of the federation: {each['shown']}."
     )

@@ -16,7 +16,13 @@ from bfl.evaluation.metrics.scores import paired_interval, wilson_interval
 from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.experiments.results import run_folder
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.results.summary import OF_FOREIGN, auroc, owners_of
+from bfl.experiments.results.summary import (
+    BEFORE_CLOSING,
+    OF_FOREIGN,
+    auroc,
+    only_classes,
+    owners_of,
+)
 from bfl.experiments.results.table import three_digits
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 from bfl.posteriors.spread import ScaleSpread
@@ -148,11 +154,14 @@ def weaknesses(folder: RunFolder) -> Iterator[str]:
                 "the test examples do not show that the model is better than always to say the "
                 "most frequent class"
             )
-        owners, sites = owners_of(folder), []
+        owners, sites, alike = owners_of(folder), [], only_classes(folder)
         for client, name in enumerate(folder.client_names() if owners is not None else ()):
             own = np.asarray(owners == client)
             hits, most = int(right[own].sum()), int(np.bincount(labels[own], minlength=1).max())
-            if own.any() and hits <= most:
+            if client in alike:
+                rows = f"all {own.sum()} test rows of {name} are “{alike[client]}”"
+                yield f"{rows}: accuracy there cannot compare models"
+            elif own.any() and hits <= most:
                 sites.append(f"{name} ({most} against {hits} of {own.sum()})")
         if sites:
             always = "always to say the most frequent class is right at least as often as the model"
@@ -182,19 +191,14 @@ def weaknesses(folder: RunFolder) -> Iterator[str]:
         best, last = min(rounds, key=lambda each: float(each[LIKELIHOOD])), rounds[-1]
         if last[LIKELIHOOD] > best[LIKELIHOOD] + 2.0 * errors:
             before, after = three_digits(best[LIKELIHOOD]), three_digits(last[LIKELIHOOD])
-            yield f"since round {best['round']}, the test NLL has risen from {before} to {after}"
+            risen = f"since round {best['round']}, the test NLL has risen from {before} to {after}"
+            if f"{BEFORE_CLOSING}{LIKELIHOOD}" in numbers:
+                risen += f" before the closing, which makes it {three_digits(numbers[LIKELIHOOD])}"
+            yield f"{risen} (fewer rounds or a lower learning-rate may help)"
     late = [float(each[ACCURACY]) for each in rounds[-LATE_ROUNDS:] if ACCURACY in each]
-    jump = max(
-        (
-            abs(after - before)
-            for before, after in pairwise(late)
-            # Two standard deviations of two shares, each of all test examples.
-            if (after - before) ** 2 * tested
-            > 4.0 * (before * (1.0 - before) + after * (1.0 - after))
-        ),
-        default=0.0,
-    )
-    if len(late) == LATE_ROUNDS and jump > MUCH:
+    jump = max((abs(after - before) for before, after in pairwise(late)), default=0.0)
+    # At most two standard deviations of two shares, each of all test examples.
+    if len(late) == LATE_ROUNDS and jump > max(MUCH, math.sqrt(2.0 / max(tested, 1))):
         yield f"in the last rounds the accuracy jumps by up to {100.0 * jump:.2g} percentage points"
     passed = []
     for name in folder.read_json(run_folder.FOREIGN, {"sources": {}})["sources"]:

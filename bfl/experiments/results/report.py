@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bfl.closing import heads
-from bfl.closing.base import ROUNDS_MADE
 from bfl.evaluation.metrics import higher_is_better, metrics, scores
 from bfl.evaluation.regression import ERROR, SQUARED
 from bfl.evaluation.uncertainty import uncertainties
@@ -45,6 +44,7 @@ NAMES = {
     NLL: "NLL (nats)",
     ECE: "ECE",
     RANKED: "CRPS",
+    "auroc": "AUROC",
 }  # names of metrics on cards
 
 OF_MODELS = {
@@ -54,6 +54,9 @@ OF_MODELS = {
     f"last-{of_client.PERSONAL}accuracy": "personal model's accuracy",
 }
 WEIGHT = "weight in the last pool"
+
+FOLDERS = re.compile(r"""(?<![\w./])/(?:[^\n/:,;'"]+/)+""")
+"""Folders in front of a file's name, which a page that others get does not show."""
 
 WIDE = 6.0
 """A figure of more inches has its caption beside it where the page has room."""
@@ -127,8 +130,11 @@ def run_report(folder: RunFolder) -> str:
             words.setdefault(meaning, []).append(word)
     return page(
         title=folder.path.name,
-        about=[*_about(found), _of_the_data(found)],
-        summary=[_how_good(found), _how_sure(found), _what_to_beware(found)],
+        about=figures.style.run_title(folder).splitlines(),
+        times=environment.describe_times([found.made]),
+        run=found,
+        three_digits=three_digits,
+        summary=[_how_good(found), _how_sure(found), *found.verdict, _what_to_beware(found)],
         tiles=cards,
         tested=found.tested,
         words={meaning: few(same, 3) for meaning, same in words.items()},
@@ -147,8 +153,16 @@ class _Run:
         warned = (text for text in folder.warnings() if text not in self.lost)
         if not monitoring.collapsed_at_the_end(folder):  # it may have been so for a while
             warned = (text for text in warned if monitoring.COLLAPSED not in text)
+        self.compared = folder.read_json(run_folder.BASELINES, {})
+        self.verdict = [clients.baseline_verdict(self.compared)] if self.compared else []
         self.owners = summary.owners_of(folder)
-        self.warnings = [*self.lost, *warned]
+        self.made = folder.read_json(run_folder.ENVIRONMENT, {})
+        self.columns = folder.read_json(run_folder.NETWORK, {}).get("columns") or ()
+        self.held_back = 0
+        if folder.holds(f"{run_folder.CLOSING}:{heads.HELD_BACK}"):
+            with folder.reading_arrays(run_folder.CLOSING) as closing:
+                self.held_back = int(closing[heads.HELD_BACK])
+        self.warnings = [*self.lost, *(FOLDERS.sub("", text) for text in warned)]
         told = folder.holds(run_folder.PREDICTED_CLASSES)
         self.classes = folder.predictions() if told else None
         self.tested, values = 0, dict[str, Any]()
@@ -190,39 +204,8 @@ def page(**content: Any) -> str:
     return template.render(**content, explained=explained)
 
 
-def _about(run: _Run) -> Iterator[str]:
-    yield from figures.style.run_title(run.folder).splitlines()
-    trained = sum(n or 0 for n in run.partition.get("num_examples", ()))
-    found = {"training": trained, "test": run.tested}
-    if any(found.values()):
-        counts = [f"{count:,} {what} examples" for what, count in found.items() if count]
-        if sites := run.config.get("test-sites"):
-            counts[-1] += f" of {sites}, which no client has"
-        if heads.BEFORE in run.numbers:
-            counts[0] += ", of which clients held some back for the closing round"
-        yield "; ".join(counts)
-    made = run.folder.read_json(run_folder.ENVIRONMENT, {})
-    if commit := made.get("git-commit"):
-        changed = ", with changes" if made.get("git-changed") else ""
-        yield f"bfl {made.get('bfl', '')}, commit {str(commit)[:12]}{changed}"
-    yield from environment.describe_times([made])
-
-
-def _of_the_data(run: _Run) -> str:
-    shown = ["names of classes, clients, columns and files", "counts", "scores"]
-    if run.warnings:
-        shown.insert(1, "categories that warnings name")
-    if run.tested and run.classes is None:
-        shown.insert(0, "true and predicted numbers of test examples")
-    return f"Of the data, this page shows {', '.join(shown[:-1])} and {shown[-1]}: nothing else."
-
-
-def _percent(share: float) -> str:
-    return f"{100.0 * share:.3g} %"
-
-
-def _interval(share: float, count: int, form: Any = _percent) -> str:
-    low, high = (form(float(bound)) for bound in scores.wilson_interval(share, count))
+def _interval(share: float, count: int) -> str:
+    low, high = (three_digits(float(bound)) for bound in scores.wilson_interval(share, count))
     return f"95 %: {low} to {high}"
 
 
@@ -233,10 +216,9 @@ def _how_good(run: _Run) -> str:
         usual, count, _ = max(classes, key=lambda c: c[1])
         worst = min((c for c in classes if c[1]), key=lambda c: c[2] / c[1])
         return (
-            f"The model is right for {_percent(numbers[ACCURACY])} of {run.tested:,} test examples "
-            f"({interval}); always to say “{usual}” would be right for "
-            f"{_percent(count / run.tested)}. Of its worst class, “{worst[0]}”, it is right for "
-            f"{worst[2]} of {worst[1]}."
+            f"The model is right for {sum(c[2] for c in classes):,} of {run.tested:,} test "
+            f"examples ({interval}); always to say “{usual}” would be right for {count:,}. "
+            f"Of its worst class, “{worst[0]}”, it is right for {worst[2]} of {worst[1]}."
         )
     if ERROR in numbers:
         known = f" ± {three_digits(run.errors[ERROR])}" if ERROR in run.errors else ""
@@ -245,7 +227,7 @@ def _how_good(run: _Run) -> str:
             f"(root-mean-squared error{f', {run.tested:,} test examples' * bool(run.tested)})."
         )
     mean = numbers.get("clients-global-accuracy")
-    own = f" On the clients' own test data, it is right for {_percent(mean)}." if mean else ""
+    own = f" On the clients' own test data, its accuracy is {three_digits(mean)}." if mean else ""
     return f"The server has evaluated no predictions.{own}"
 
 
@@ -256,19 +238,19 @@ def _how_sure(run: _Run) -> str:
         confidence = float(predictions.confidence.mean())
         gap = confidence - float(1.0 - wrong.mean())
         calibrated = (
-            f"Its mean confidence, {_percent(confidence)}, is {abs(100.0 * gap):.2g} percentage "
-            f"points {'above' if gap > 0 else 'below'} that accuracy"
+            f"Its mean confidence, {three_digits(confidence)}, is {abs(100.0 * gap):.2g} "
+            f"percentage points {'above' if gap > 0 else 'below'} that accuracy"
         )
         if not wrong.any() or wrong.all():
             return f"{calibrated}."
         area = summary.auroc(wrong, uncertainties.create("predictive-entropy").measure(predictions))
         return (
             f"{calibrated}. Of a right and a wrong prediction, it is less certain of the wrong one "
-            f"in {_percent(area)} of all pairs (by chance: 50 %){_held_back(run)}."
+            f"in {100.0 * area:.3g} % of all pairs (by chance: 50 %){_held_back(run)}."
         )
     if (coverage := run.numbers.get(COVERAGE)) is not None:
         known = f" ({_interval(coverage, run.tested)})" if run.tested else ""
-        hits = f"Its intervals of 90 % hold {_percent(coverage)} of the true numbers{known}"
+        hits = f"Its intervals of 90 % hold {three_digits(coverage)} of the true numbers{known}"
         return f"{hits}{_held_back(run)}."
     return "Nothing is known of its calibration on test data."
 
@@ -294,23 +276,13 @@ def _held_back(run: _Run) -> str:
 def _what_to_beware(run: _Run) -> str:
     found = list(run.lost)
     trained = enumerate(run.partition.get("num_examples", ()))
-    scarce = [
-        f"{run.name_of(client)} ({n})"
-        for client, n in trained
-        if n is not None and n < FEW_EXAMPLES
-    ]
+    scarce = [f"{run.name_of(at)} ({n})" for at, n in trained if n is not None and n < FEW_EXAMPLES]
     if scarce:
         found.append(f"few training examples: {few(scarce, 3)}")
     found += monitoring.weaknesses(run.folder)
     if run.warnings:
         found.append(f"{counted(len(run.warnings), 'warning')} below")
-    if found:
-        return f"Beware: {'; '.join(found)}."
-    if run.folder.warnings():
-        return "No client was lost, and what rounds were warned of does not hold at the end."
-    if run_folder.WHOLE in run.partition:
-        return "No client was lost. No warnings of the data are kept of a private run."
-    return "No client was lost, and nothing was warned of."
+    return f"Beware: {'; '.join(found)}." if found else ""
 
 
 def _cards(run: _Run) -> list[dict[str, Any]]:
@@ -320,7 +292,7 @@ def _cards(run: _Run) -> list[dict[str, Any]]:
         cards.append({"name": name, "value": three_digits(value), "notes": [n for n in notes if n]})
 
     def add_share(name: str, count: int, right: int) -> None:
-        add(name, right / count, _interval(right / count, count, three_digits))
+        add(name, right / count, _interval(right / count, count))
 
     for name in (ACCURACY, ERROR, NLL, ECE, RANKED, COVERAGE):
         if (value := numbers.get(name)) is None:
@@ -328,7 +300,7 @@ def _cards(run: _Run) -> list[dict[str, Any]]:
         before = numbers.get(f"{summary.BEFORE_CLOSING}{name}")
         spread = f"± {three_digits(run.errors[name])}" if name in run.errors else ""
         if name in (ACCURACY, COVERAGE) and run.tested:
-            spread = _interval(value, run.tested, three_digits)
+            spread = _interval(value, run.tested)
         closed = f"{three_digits(before)} before the closing round" if before is not None else ""
         add(NAMES.get(name, name.replace("-", " ")), value, spread, closed)
     classes = list(run.shares_of_classes())
@@ -365,26 +337,10 @@ def _sections(run: _Run) -> Iterator[Section]:
     folder = run.folder
     if run.warnings:
         yield Section("Warnings", items=run.warnings)
-    if compared := folder.read_json(run_folder.BASELINES, {}):
-        measure = ERROR if ERROR in compared["federation"] else ACCURACY
-        note = (
-            f"Judged by {NAMES.get(measure, measure)} alone; in brackets, 95 % intervals over the "
-            "test examples of this one run, each for itself: another seed is not in them."
-        )
-        if compared["federation"].get(measure) != run.numbers.get(measure):
-            note += " The federation's model is not this page's, but that of an earlier evaluation."
-        elif ROUNDS_MADE in run.numbers:
-            note += " Each model has had the same closing round, over the data it has learnt from."
-        local = compared.get("local", {})
-        level = min((row.get(clients.LEVEL, 0.95) for row in local.values()), default=0.95)
-        if level > 0.95:
-            note += (
-                f" Those of differences to the {len(local)} clients' own models are of "
-                f"{100.0 * level:.4g} %, so that all of them hold together at 95 %."
-            )
-        section = Section("Is federating worth it?", [clients.baseline_verdict(compared), note])
+    if compared := run.compared:
+        section = Section("Is federating worth it?", run.verdict)
         for caption, rows in (
-            ("Each client's own model on its own test examples", clients.own_rows(compared)),
+            ("The federation beside the other models", clients.own_rows(compared)),
             (f"All models on all {run.tested:,} test examples", clients.baseline_rows(compared)),
         ):
             named = [{NAMES.get(name, name): value for name, value in row.items()} for row in rows]
@@ -444,7 +400,7 @@ def _clients(run: _Run) -> list[dict[str, Any]]:
                 continue
             shown = three_digits(value)
             if count and name.endswith(ACCURACY):
-                ends = _interval(value, int(count), three_digits).removeprefix("95 %: ")
+                ends = _interval(value, int(count)).removeprefix("95 %: ")
                 shown = f"{shown} ({ends})"
             row[called] = shown
         row |= _of_classes(run, client, own)
@@ -460,6 +416,7 @@ def _clients(run: _Run) -> list[dict[str, Any]]:
 
 def _of_classes(run: _Run, client: int, measured: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the federated model's accuracy on a client's own test examples hides."""
+    found: dict[str, Any] = {}
     if measured.keys() >= {*of_client.COUNTS}:  # by the client itself
         size, ones, right_ones, right_zeros = (int(measured[name]) for name in of_client.COUNTS)
         counts, right = [size - ones, ones], [right_zeros, right_ones]
@@ -468,10 +425,15 @@ def _of_classes(run: _Run, client: int, measured: Mapping[str, Any]) -> dict[str
     else:
         predictions, labels = run.classes
         labels, predicted = labels[own], predictions.predicted[own]
-        classes = predictions.classes
+        classes, certain = predictions.classes, predictions.confidence[own] >= monitoring.SURE
+        wrong = (certain & (predicted != labels)).sum()
+        found[f"wrong of those {monitoring.SURE:.0%} sure"] = f"{wrong} of {certain.sum()}"
         counts = np.bincount(labels, minlength=classes).tolist()
         right = np.bincount(labels[predicted == labels], minlength=classes).tolist()
-    found: dict[str, Any] = {"always the most frequent class": max(counts) / sum(counts)}
+    found["always the most frequent class"] = max(counts) / sum(counts)
+    if max(counts) == sum(counts):
+        name = (run.folder.class_names() or range(len(counts)))[int(np.argmax(counts))]
+        found["always the most frequent class"] = f"all are “{name}”: accuracy compares nothing"
     if len(counts) == 2:
         for name, label in (("sensitivity", 1), ("specificity", 0)):
             found[name] = f"{right[label]} of {counts[label]}"
@@ -499,6 +461,7 @@ def _origin(run: _Run) -> Iterator[Section]:
     }
     section = Section("What was run")
     for caption, values in tables.items():
-        if lines := [{"": key, "value": str(value)} for key, value in values.items()]:
+        shown = {key: value for key, value in values.items() if value not in (None, [], "")}
+        if lines := [{"": key, "value": FOLDERS.sub("", str(shown[key]))} for key in shown]:
             section.tabulate(caption, lines, folded=caption != "The run")
     yield section

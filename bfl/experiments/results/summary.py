@@ -183,6 +183,18 @@ def owners_of(folder: RunFolder) -> npt.NDArray[np.int64] | None:
         return np.asarray(held[OWNERS], np.int64)
 
 
+def only_classes(folder: RunFolder) -> dict[int, str]:
+    """Return, by client, the class of all its test examples, where they are of one class."""
+    if (owners := owners_of(folder)) is None or not folder.holds(files.PREDICTED_CLASSES):
+        return {}
+    labels, names = folder.predictions()[1], folder.class_names()
+    found = {}
+    for client in np.unique(owners[owners >= 0]).tolist():
+        if (classes := np.unique(labels[owners == client])).size == 1:
+            found[client] = names[classes[0]] if names else str(classes[0])
+    return found
+
+
 def final_values(folder: RunFolder) -> Numbers | None:
     """Return which test examples a run has right, or its squared errors (N,); None: unknown."""
     if not folder.holds(files.PREDICTIONS):

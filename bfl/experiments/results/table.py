@@ -70,7 +70,8 @@ def three_digits(value: Any) -> str:
     number = float(value)
     if abs(number) >= 1000.0:
         return f"{number:,.0f}" if abs(number) < 1e7 else f"{number:.2e}"
-    return f"{number:#.3g}".rstrip(".") if number == 0.0 or abs(number) >= 1e-4 else f"{number:.2e}"
+    plain = number == 0.0 or abs(number) >= 1e-4
+    return (f"{number:#.3g}".rstrip(".") if plain else f"{number:.2e}").replace("-", "−")
 
 
 def tabulated(

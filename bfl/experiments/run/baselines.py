@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from bfl import printing
@@ -22,7 +23,7 @@ from bfl.evaluation.metrics.scores import paired_interval, wilson_interval
 from bfl.evaluation.regression import ERROR
 from bfl.experiments.results import clients as by_client
 from bfl.experiments.results.run_folder import BASELINES, CONFIG, METRICS, PARTITION, RunFolder
-from bfl.experiments.results.summary import Numbers, final_values, owners_of
+from bfl.experiments.results.summary import Numbers, auroc, final_values, only_classes, owners_of
 from bfl.experiments.results.table import last_lines
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 
@@ -107,10 +108,13 @@ def make_baselines(
             "after the other, each about as long as the run; what is there already is kept"
         )
 
+    def beside(name: str) -> RunFolder:
+        return RunFolder(folder.path.with_name(f"{folder.path.name}-{name}"))
+
     def measured(
         name: str, changes: Mapping[str, Any], count: int, client: int | None = None
     ) -> dict[str, float]:
-        baseline = RunFolder(folder.path.with_name(f"{folder.path.name}-{name}"))
+        baseline = beside(name)
         made, wanted = baseline.config(missing={}), {**ours, **plain, **changes, "clients": count}
         # Anything else of this name is somebody's own run, which the new one refuses to replace.
         fits = made.items() >= {**changes, "clients": count}.items()
@@ -138,6 +142,12 @@ def make_baselines(
             )
             for client in range(clients)
         }
+        alone = [beside(f"{LOCAL}-{client}") for client in range(clients)]
+        found[by_client.OWN] = of_own_models(folder, alone)
+        if alike := only_classes(folder):
+            found[by_client.OF_SEVERAL] = of_own_models(folder, alone, [*alike])
+        for client, name in alike.items():
+            found[LOCAL][called[client]].get(by_client.OWN, {})[by_client.ONE_CLASS] = name
     if CENTRAL in chosen:
         closes = ours.get("closing", "none") != "none"
         share = ours.get("calibration-share") or (HELD_BACK_SHARE if closes else 0.0)
@@ -170,14 +180,38 @@ def compared(
     values = final_values(folder)
     if values is None or not values.size:
         return found
+    if len(folder.class_names()) == 2 and ERROR not in found:
+        predictions, labels = folder.predictions()
+        if 0 < labels.sum() < labels.size:
+            found["auroc"] = auroc(labels, predictions.mean_probability[:, 1])
     theirs = final_values(federation) if federation else None
     if theirs is not None and theirs.size != values.size:
         theirs = None
     owners, errors = owners_of(folder), ERROR in found
     found |= of_examples(values, theirs, errors=errors, level=level)
     if theirs is not None and owners is not None and (own := owners == client).any():
-        found["own"] = of_examples(values[own], theirs[own], errors=errors, level=level)
+        found[by_client.OWN] = of_examples(values[own], theirs[own], errors=errors, level=level)
     return found
+
+
+def of_own_models(
+    federation: RunFolder, alone: Sequence[RunFolder], without: Sequence[int] = ()
+) -> dict[str, Any]:
+    """Return what ``of_examples`` has of all clients' own models together, except of some clients.
+
+    Each is judged on its client's test examples; where no client has any, all by their mean.
+    Nothing where they have not predicted the same examples.
+    """
+    theirs, owners = final_values(federation), owners_of(federation)
+    each = [own for own in map(final_values, alone) if own is not None]
+    if theirs is None or [own.size for own in each] != [theirs.size] * len(alone):
+        return {}
+    values, rows = np.mean(each, axis=0), np.arange(theirs.size)
+    if owners is not None and (owners >= 0).any():
+        rows = np.flatnonzero((owners >= 0) & ~np.isin(owners, without))
+        values = np.stack(each)[owners[rows], rows]
+    errors = ERROR in federation.metrics()
+    return of_examples(values, theirs[rows], errors=errors) if rows.size else {}
 
 
 def of_examples(

@@ -14,6 +14,7 @@ from bfl.experiments.results.clients import (
     baseline_verdict,
     evaluated_clients,
     means_over_clients,
+    own_rows,
 )
 from bfl.experiments.results.monitoring import collapse, error_auroc, warn_of_collapse
 from bfl.experiments.results.run_folder import RunFolder
@@ -70,23 +71,21 @@ def test_the_verdict_on_federating_follows_the_intervals() -> None:
     }
     found["local"]["Chur"] = {"accuracy": 0.5}
     found["local"]["Bergen"] = {**own(-0.2, -0.1), "own": {**own(0.1, 0.2), "examples": 40}}
-    verdict = baseline_verdict(found)
-    on_own, on_all = verdict.split("400 test examples")
-    assert "worth it for Bergen (40 examples)" in on_own
-    assert "Oslo" not in on_own
-    for words in ("alone is better for Oslo", "shown for Genf (0.00 to 20", "Chur (not paired)"):
-        assert words in on_all
-    assert "better: all data in one place" in on_all
+    found["own"] = {**own(0.0, 0.1), "examples": 40}
+    assert "right for 22 of 40 test examples" in baseline_verdict(found)
+    verdicts = [row["shown"].partition(";")[0].split()[-1] for row in own_rows(found)]
+    assert verdicts == ["better", "worse", "shown", "paired", "worse", "shown"]
+    found["local"]["Bergen"]["own"]["only-class"] = "ill"
+    assert own_rows(found)[0]["shown"] == "nothing: all 40 are “ill”"
     models = [row["model"] for row in baseline_rows(found)]
     assert models[1:3] == ["all data in one place", "Bergen alone"]
     assert baseline_rows(found)[0]["accuracy"] == "0.600 (0.550 to 0.650)"
-    assert baseline_rows(found)[2]["federation − model"] == "-0.150 (-0.200 to -0.100)"
     # A greater error is worse.
     error = {"root-mean-squared-error": 2.0}
     less = {**own(-0.2, -0.1), **error}
-    verdict = baseline_verdict({"federation": error, "local": {"A": less}, "central": less})
-    assert "federating was worth it for A" in verdict
-    assert "worse: all data in one place" in verdict
+    found = {"federation": error, "local": {"A": less}, "central": less}
+    assert all("is better" in row["shown"] for row in own_rows(found))
+    assert "RMSE of 1.85, the model of all" in baseline_verdict(found)
 
 
 def printed(*rounds: dict[str, Any], verbose: bool = False) -> list[str]:

@@ -40,7 +40,7 @@ def finite_points(rounds: Sequence[Mapping[str, Any]], metric: str) -> list[tupl
 
 
 def learning_curve(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
-    """Metrics on the test data by evaluated round; dashed on the server's own data, if it has some.
+    """Test metrics by evaluated round, before any closing; dashed on data of the server, if any.
 
     Reference:
         Fischer et al. (2024), section 3.3 (the metrics).
