@@ -22,8 +22,8 @@ from bfl.errors import ConfigurationError, unknown_name
 from bfl.evaluation.metrics.scores import paired_interval, wilson_interval
 from bfl.evaluation.regression import ERROR
 from bfl.experiments.results import clients as by_client
+from bfl.experiments.results import summary
 from bfl.experiments.results.run_folder import BASELINES, CONFIG, METRICS, PARTITION, RunFolder
-from bfl.experiments.results.summary import Numbers, auroc, final_values, only_classes, owners_of
 from bfl.experiments.results.table import last_lines
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 
@@ -144,7 +144,7 @@ def make_baselines(
         }
         alone = [beside(f"{LOCAL}-{client}") for client in range(clients)]
         found[by_client.OWN] = of_own_models(folder, alone)
-        if alike := only_classes(folder):
+        if alike := summary.only_classes(folder):
             found[by_client.OF_SEVERAL] = of_own_models(folder, alone, [*alike])
         for client, name in alike.items():
             found[LOCAL][called[client]].get(by_client.OWN, {})[by_client.ONE_CLASS] = name
@@ -177,17 +177,17 @@ def compared(
     """
     numbers = folder.metrics()
     found: dict[str, Any] = {each: numbers[each] for each in COMPARED if each in numbers}
-    values = final_values(folder)
+    values = summary.final_values(folder)
     if values is None or not values.size:
         return found
     if len(folder.class_names()) == 2 and ERROR not in found:
         predictions, labels = folder.predictions()
         if 0 < labels.sum() < labels.size:
-            found["auroc"] = auroc(labels, predictions.mean_probability[:, 1])
-    theirs = final_values(federation) if federation else None
+            found["auroc"] = summary.auroc(labels, predictions.mean_probability[:, 1])
+    theirs = summary.final_values(federation) if federation else None
     if theirs is not None and theirs.size != values.size:
         theirs = None
-    owners, errors = owners_of(folder), ERROR in found
+    owners, errors = summary.owners_of(folder), ERROR in found
     found |= of_examples(values, theirs, errors=errors, level=level)
     if theirs is not None and owners is not None and (own := owners == client).any():
         found[by_client.OWN] = of_examples(values[own], theirs[own], errors=errors, level=level)
@@ -202,8 +202,8 @@ def of_own_models(
     Each is judged on its client's test examples; where no client has any, all by their mean.
     Nothing where they have not predicted the same examples.
     """
-    theirs, owners = final_values(federation), owners_of(federation)
-    each = [own for own in map(final_values, alone) if own is not None]
+    theirs, owners = summary.final_values(federation), summary.owners_of(federation)
+    each = [own for own in map(summary.final_values, alone) if own is not None]
     if theirs is None or [own.size for own in each] != [theirs.size] * len(alone):
         return {}
     values, rows = np.mean(each, axis=0), np.arange(theirs.size)
@@ -215,7 +215,7 @@ def of_own_models(
 
 
 def of_examples(
-    values: Numbers, theirs: Numbers | None, *, errors: bool, level: float = 0.95
+    values: summary.Numbers, theirs: summary.Numbers | None, *, errors: bool, level: float = 0.95
 ) -> dict[str, Any]:
     """Return a model's share of right examples, or root-mean-squared error, of ``values`` (N,).
 
@@ -251,7 +251,7 @@ def of_examples(
     return found
 
 
-def _half_of_interval(values: Numbers, level: float) -> float:
+def _half_of_interval(values: summary.Numbers, level: float) -> float:
     from scipy.special import stdtrit
 
     quantile = float(stdtrit(values.size - 1, (1.0 + level) / 2.0))
