@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -104,13 +103,7 @@ def warn_of_collapse(
 SURE = 0.9
 """From this probability on a prediction is one that nobody would question."""
 
-LATE_ROUNDS = 5
-"""The rounds at the end in which a metric should not jump any more."""
-
-MUCH = 0.05
-"""The difference between the accuracies of two rounds that is a jump."""
-
-ACCURACY, LIKELIHOOD = "accuracy", "negative-log-likelihood"
+LIKELIHOOD = "negative-log-likelihood"
 
 
 def collapsed_at_the_end(folder: RunFolder) -> bool:
@@ -195,11 +188,6 @@ def weaknesses(folder: RunFolder) -> Iterator[str]:
             if f"{BEFORE_CLOSING}{LIKELIHOOD}" in numbers:
                 risen += f" before the closing, which makes it {three_digits(numbers[LIKELIHOOD])}"
             yield f"{risen} (fewer rounds or a lower learning-rate may help)"
-    late = [float(each[ACCURACY]) for each in rounds[-LATE_ROUNDS:] if ACCURACY in each]
-    jump = max((abs(after - before) for before, after in pairwise(late)), default=0.0)
-    # At most two standard deviations of two shares, each of all test examples.
-    if len(late) == LATE_ROUNDS and jump > max(MUCH, math.sqrt(2.0 / max(tested, 1))):
-        yield f"in the last rounds the accuracy jumps by up to {100.0 * jump:.2g} percentage points"
     passed = []
     for name in folder.read_json(run_folder.FOREIGN, {"sources": {}})["sources"]:
         flagged = numbers.get(f"{OF_FOREIGN}{name}-{UNFAMILIAR_SHARE}", 1.0)

@@ -266,13 +266,6 @@ def test_what_is_weak_stands_on_top_and_what_columns_hold_nowhere(tmp_path):
     folder.write_metrics({"accuracy": 0.6})
     assert list(weaknesses(folder)) == [found[1]]
     assert not re.search("54.5|home|doe", run_report(folder))
-    for accuracies, jumps in (([0.5, 0.6] * 3, False), ([0.4, 0.65] * 3, True)):
-        of_rounds = [
-            {"round": n, "seconds": 1.0, "accuracy": share, "negative-log-likelihood": 1.0}
-            for n, share in enumerate(accuracies, start=1)
-        ]
-        folder.write_rounds(of_rounds)
-        assert any("jumps" in text for text in weaknesses(folder)) == jumps
     one_class = np.ones(100, np.int64)
     for truth, wrong, weak in ((labels, 38, True), (labels, 10, False), (one_class, 0, False)):
         answers = np.where(np.arange(100) < 100 - wrong, truth, 1 - truth)
