@@ -433,14 +433,9 @@ def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterato
 
 
 POLLING_SHARE = 0.1
-"""The greatest share of the time that is spent on looking for replies.
+"""The greatest share of the time that is spent on looking for replies, which grows with them."""
 
-Looking for the replies to M messages takes time in proportion to M, in a simulation of the process
-that also hands the messages out."""
-
-LONGEST_PAUSE = 0.2
-"""Seconds between looks at most: where a look brings the replies along, it takes as long as they
-are large."""
+LONGEST_PAUSE = 0.2  # seconds between looks
 
 TIMES, ALLOWANCE = 8, 2**24
 """A reply has at most so many times the bytes of the arrays in the largest message sent, and so

@@ -271,10 +271,7 @@ def evaluate_run(given: argparse.Namespace) -> None:
     doing("the network predicts")
     result = load(given.folder, given.posterior)
     found = result.evaluate(
-        given.data,
-        foreign=given.foreign,
-        corruptions=given.corruptions,
-        samples=given.samples,
+        given.data, foreign=given.foreign, corruptions=given.corruptions, samples=given.samples
     )
     print(f"{given.folder} on {found['examples']} examples of {given.data}")
     terminal.console().print(metrics_table(found["metrics"], found["samples"]))

@@ -47,10 +47,7 @@ class ScaleSpread(NamedTuple):
 def describe_variances(
     posterior: Posterior, initial_scale: float, epistemic: Callable[[Posterior], float]
 ) -> dict[str, Any]:
-    """Return whether training has told variances apart, and what that changes.
-
-    ``epistemic`` returns the mean epistemic part of a posterior's predictions.
-    """
+    """Return whether training has told variances apart, and what ``epistemic(q)`` changes."""
     spread = scale_spread(posterior, initial_scale)
     if not spread:
         return {"sentence": "The weights are points: they have no variances that could be learnt."}

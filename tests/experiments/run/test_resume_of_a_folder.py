@@ -386,12 +386,6 @@ def test_a_killed_server_lets_go(tmp_path: Path, other_server) -> None:
     assert text.startswith(f"process {os.getpid()} on")
 
 
-def test_a_folder_that_cannot_be_made_is_not_locked(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigurationError, match="cannot write the run folder"):
-        locked(tmp_path / "file" / "run").__enter__()
-
-
 def test_a_private_runs_partition_is_known_again_without_its_numbers() -> None:
     parts = [np.arange(3), np.arange(3, 7)]
     described = describe(np.arange(7) % 2, parts, 2)
