@@ -166,8 +166,6 @@ def _gaps(dataset: Dataset, columns: list[str], missing: str, site: str) -> Iter
         where = "all" if name is None else f"{site} {printable(str(name))}"
         if name is not None and (gaps := count_missing_cells(own, columns)):
             yield f"without a value, of {len(own)} rows ({where}): {_listed(gaps)}"
-            if absent := [column for column, count in gaps.items() if count == len(own)]:
-                yield f"{LOOK_AT}{where} has no value at all of {few(absent)}"
         alone = {}
         for column in (c for c in columns if c != site and len(own) > 1):
             values = own[column][own[column].ne("")].dropna()

@@ -347,10 +347,14 @@ class Encoding:
     def row_warnings(self, rows: DataFrame | npt.ArrayLike) -> list[tuple[str, ...]]:
         """Return for each of N rows how its values are unlike the training rows, by column.
 
-        That is a number beyond 6 deviations of their mean, or an unseen category.
+        That is a number beyond 6 deviations of their mean, an unseen category, or a row of which
+        more than half is missing: what stands in for its values says nothing of it.
         """
-        own = self._own(rows, "the table")
+        own, inputs = self._own(rows, "the table"), len(self.columns)
         found = [column.warnings(own[column.name]) for column in self.columns]
+        gaps = (own.isna() | own.eq("")).sum(axis=1)
+        texts = [f"{gap} of {inputs} inputs have no value" for gap in gaps]
+        found.append([t if 2 * g > inputs else "" for t, g in zip(texts, gaps, strict=True)])
         return [tuple(filter(None, of_row)) for of_row in zip(*found, strict=True)]
 
     def unseen(self, rows: DataFrame) -> list[str]:

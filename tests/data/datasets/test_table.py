@@ -154,12 +154,14 @@ def test_rows_are_told_how_they_are_unlike_the_training_rows() -> None:
     encoding = Encoding.of(frame, "rows", "mean")
     column = encoding.columns[0]
     ends = [column.mean + times * column.deviation for times in (-6.001, 5.999, 6.001)]
-    new = pd.DataFrame({"age": [*ends, np.nan, 50.0], "stage": ["i", "ii", "iv", "ii", None]})
+    ages, stages = [*ends, np.nan, 50.0, np.nan], ["i", "ii", "iv", "ii", None, None]
+    new = pd.DataFrame({"age": ages, "stage": stages})
     found = encoding.row_warnings(new)
     assert [[each.split()[0] for each in row] for row in found[:3]] == [
         *(["age"], [], ["age", "stage"])
     ]
-    assert found[3:] == [(), ()]  # a missing value is as the key missing says
+    assert found[3:5] == [(), ()]  # a missing value is as the key missing says
+    assert len(found[5]) == 1  # but of a row without any the network knows nothing
 
 
 def test_a_folder_says_which_rows_are_for_testing(tmp_path: Path) -> None:
