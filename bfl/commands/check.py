@@ -137,12 +137,13 @@ def _contents(dataset: Dataset, keys: Keys, site: str) -> Iterator[str]:
         yield f"{dataset.num_classes} classes (all {labels.size} examples): {named}"
     parts = [part.get(site, ()) for part in (dataset.train_columns, dataset.test_columns)]
     sites, tested = np.concatenate(parts), np.arange(labels.size) >= dataset.train_labels.size
-    for name in np.unique(sites)[:MOST_SITES] if len(sites) == labels.size else ():
+    names = [name for name in np.unique(sites) if name == name and name != ""]  # no empty cells
+    for name in names[:MOST_SITES] if len(sites) == labels.size else ():
         where, own = f"{site} {printable(str(name))}", labels[sites == name]
         tests = labels[(sites == name) & tested]
         of_tests = f": {_counts(dataset, tests)}" if tests.size else ""
         counts = f"{_counts(dataset, own)}; {tests.size} to test{of_tests}"
-        yield f"{where}: {own.size} examples: {counts}"
+        yield f"{where}: {counted(own.size, 'example')}: {counts}"
         if 0 < tests.size == (tests == tests[0]).sum():
             yield f"{LOOK_AT}{where}: all {tests.size} to test are {dataset.class_names[tests[0]]}"
 

@@ -45,9 +45,9 @@ def list_runs(given: argparse.Namespace) -> None:
         try:
             rounds, planned = folder.rounds(), folder.config().get("rounds")
             found = folder.read_json(files.METRICS, {})
-            if own := re.fullmatch(r"(.+)-(local-\d+|central)", path.name):
-                ours = files.RunFolder(path.with_name(own[1])).read_json(files.BASELINES, {})
-                row["run"] += f" (baseline of {own[1]})" * (own[2].partition("-")[0] in ours)
+            own = re.fullmatch(r"(.+)-(?:local-\d+|central)", path.name)
+            if own and path.with_name(own[1]).is_dir():
+                row["run"] += f" (baseline of {own[1]})"
             state = "running" if files.is_written_to(path) else "finished" if found else "stopped"
             row |= {"state": f"{state}, {len(rounds)} of {planned} rounds"}
             row |= {name: found[name] for name in SHOWN if name in found}

@@ -28,7 +28,7 @@ from bfl.federation.client_metrics import (
     RETENTION_AREA,
     TEST_EXAMPLES,
 )
-from bfl.texts import few
+from bfl.texts import counted, few
 
 CLIENTS = "clients-"  # prefix of the names of means over the clients
 ACCURACY = "accuracy"
@@ -239,14 +239,15 @@ def _side_by_side(row: Mapping[str, Any]) -> dict[str, str]:
         return {"own model": shown(own), "shown": "nothing: not paired"}
     found = {"federation": shown(own + gain), "own model": shown(own)}
     low, high = row.get(OF_DIFFERENCE, (-math.inf, math.inf))
+    low, high = (low, high) if errors else (max(low, -1.0), min(high, 1.0))
     known = f" ({signed(low)} to {signed(high)})" if OF_DIFFERENCE in row else ""
     found[GAIN] = f"{signed(gain)} {unit}{known}"
     if ONE_CLASS in row:
         verdict = f"nothing: all {count} are “{row[ONE_CLASS]}”"
     elif low <= 0.0 <= high:
-        half = f"{signed((high - low) / 2.0)[1:]} {unit}"
-        least = f"with {count} examples, only one of more than {half} could be"
-        verdict = f"no difference is shown; {least}" if known else "nothing: too few examples"
+        half = f"{signed(max((high - low) / 2.0, abs(gain)))[1:]} {unit}"
+        least = f"not decided: {counted(count, 'example')} show no difference below about {half}"
+        verdict = least if known else "nothing: too few examples"
     else:
         verdict = f"the federation is {'worse' if (low > 0.0) == errors else 'better'}"
     return found | {"shown": verdict}
@@ -255,21 +256,29 @@ def _side_by_side(row: Mapping[str, Any]) -> dict[str, str]:
 def baseline_verdict(found: Mapping[str, Any]) -> str:
     """Return a sentence on whether federating was worth it, by the interval of the gain.
 
-    It is of all clients' own models together, or of the one of all data.
+    It is of all clients' own models together, without clients whose test examples are of one
+    class, where others are left; or of the one of all data.
     """
-    row, other = found.get("central", {}), f"the model of {CENTRAL}"
+    row, other, without = found.get("central", {}), f"the model of {CENTRAL}", ""
     if found.get(OWN):
-        own = any(OWN in row for row in found["local"].values())
-        where = "each on its own client's" if own else "on average"
-        row, other = found[OWN], f"the clients' own models, {where},"
+        local = found["local"]
+        own = any(OWN in each for each in local.values())
+        alike = [name for name, each in local.items() if ONE_CLASS in each.get(OWN, {})]
+        row = found.get(OF_SEVERAL) or found[OWN]
+        if alike and len(alike) == len(local):
+            return "Nothing is shown: the test examples of each client are of one class."
+        without = f" (without {few(alike, 3)}, of one class)" if alike else ""
+        other = f"the clients' own models, {'each on its own client' if own else 'on average'},"
+    elif found.get("local"):
+        return "An earlier version has compared the models; the command that did makes it anew."
     each = _side_by_side(row) if row else {}
     if GAIN not in each:
         return "The models have not been compared on the same test examples."
-    words = ("is right for", " test examples", "for", "+")
+    words = ("is right for", f" test examples{without}", "for", "+")
     if ERROR in row:
         words = ("has an RMSE of", "", "of", "−")
     return (
         f"The federation {words[0]} {each['federation']}{words[1]}, {other} {words[2]} "
-        f"{each['own model'].partition(' ')[0]}: {each[GAIN]}, where {words[3]} is the advantage "
-        f"of the federation: {each['shown']}."
+        f"{each['own model'].partition(' ')[0]}: {each[GAIN]}, {words[3]} for the federation. "
+        f"{each['shown'][0].upper()}{each['shown'][1:]}."
     )
