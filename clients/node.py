@@ -19,7 +19,7 @@ from pydantic import Field
 
 from bfl import errors, plugins
 from bfl.configuration import Configuration, resolve
-from bfl.configuration.keys import Keys
+from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
 from bfl.data.datasets import Reading, dataset_reads_path
 from bfl.deployment.client_list import ListedIdentity
 from bfl.deployment.settings import NodeTable, PathText
@@ -193,7 +193,8 @@ def cached_configuration(text: str, plugins_folder: str | None = None) -> Config
 
 @lru_cache(maxsize=16)
 def _resolve(text: str, folder: str | None, loaded: tuple[plugins.Plugin, ...]) -> Configuration:
-    return resolve(from_json(text), check_data=False, on_client=True, plugins_of_node=folder)
+    given = {key: value for key, value in from_json(text).items() if key not in SERVER_ONLY_KEYS}
+    return resolve(given, check_data=False, on_client=True, plugins_of_node=folder)
 
 
 def start_tensorflow() -> None:

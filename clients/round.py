@@ -176,6 +176,10 @@ def train_update(
         )
     elif any(part.active for part in configuration.outgoing):
         update = apply_outgoing(configuration, task, node, update, global_posterior)
+    if configuration.exchange.secure_sums and any(part.draws for part in configuration.outgoing):
+        # Noise can leave the masks' range: it is clamped, as refusing would be by chance. That is
+        # post-processing, which costs no ε.
+        update = clip_to_range(update, global_posterior)
 
     # State out, and what the parts send besides the posterior.
     trained = result.to_trained(local_task, update, broadcast)
@@ -210,9 +214,4 @@ def apply_outgoing(
     """
     seed, labels = configuration.keys.seed, ("outgoing", task.server_round, task.partition_id)
     normals = randomness.generator(seed, *labels) if node.simulated else SystemNormals()
-    update = change_update_by(configuration.outgoing, update, global_posterior, normals)
-    if configuration.exchange.secure_sums and any(part.draws for part in configuration.outgoing):
-        # Noise can leave the masks' range: it is clamped, as refusing would be by chance. That is
-        # post-processing, which costs no ε.
-        update = clip_to_range(update, global_posterior)
-    return update
+    return change_update_by(configuration.outgoing, update, global_posterior, normals)

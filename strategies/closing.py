@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,7 +11,6 @@ import numpy as np
 
 from bfl.closing import base
 from bfl.closing.base import Array, Known, SumsRound, last_layer, schedule, sums_as_posterior
-from bfl.errors import RunError
 from bfl.federation.node_description import code_digest
 from bfl.federation.state import Snapshots
 from bfl.federation.wire import CLOSE, EVALUATE
@@ -93,11 +91,10 @@ def measure_final_model(
         vectors=VECTORS,
     )
     doing("clients test the final model on data of their own")
-    replies, found = clients.replies(request.name, clients.messages(request)), {}
-    with suppress(RunError):  # too few have answered
-        for update in clients.updates(request, replies):
-            found[update.partition_id] = update.metrics
-    return found
+    messages = clients.messages(request)
+    clients.usable.needed = 0  # who does not answer is warned of, and ends no run
+    updates = clients.updates(request, clients.replies(request.name, messages))
+    return {update.partition_id: update.metrics for update in updates}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -143,12 +143,11 @@ class Configuration(PickedParts):
     @cached_property
     def nodes_keep_metrics(self) -> str:
         """Why nodes do not test the final model on data of their own; empty: they do."""
-        keys = self.keys
         reasons = {
             "a run with noise sends no metrics": self.hides_measurements,
             f"exchange='{self.exchange.name}' sends sums alone": self.exchange.secure_sums,
             "clients have heads of their own": self.shared.partial,
-            "evaluate-every is 0": not keys.evaluate_every and keys.evaluated_by == "server",
+            "evaluate-every is 0": not self.keys.evaluate_every,
         }
         return next((reason for reason, holds in reasons.items() if holds), "")
 

@@ -114,3 +114,8 @@ def test_of_the_servers_parts_a_client_needs_and_excludes_nothing() -> None:
         client = cached_configuration(json.dumps(server.for_clients()))
         assert client.correction == server.correction
         assert client.prior == server.prior
+
+
+def test_what_the_server_alone_reads_has_its_default_on_a_client() -> None:
+    client = cached_configuration('{"ood-dataset": "folder:/etc", "rounds": 3}')
+    assert (client.keys.ood_dataset, client.keys.rounds) == ("", 3)

@@ -62,7 +62,7 @@ class PoolingRule(Component, ABC):
         stochastic: Whether encoding draws random numbers.
         damped: Whether only a share of the step that the sums say is made, ``step_share``.
         by_precision: Whether means are weighted by clients' precisions, so that each round says how
-            much these differ (``bfl.aggregation.precision_spread``).
+            much these differ (``bfl.evaluation.precision_spread``).
         multiplies: Whether densities are multiplied, so that what several clients count counts
             several times.
         averages_means: Whether the pooled means are the weighted averages of the clients' means.
