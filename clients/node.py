@@ -193,7 +193,8 @@ def cached_configuration(text: str, plugins_folder: str | None = None) -> Config
 
 @lru_cache(maxsize=16)
 def _resolve(text: str, folder: str | None, loaded: tuple[plugins.Plugin, ...]) -> Configuration:
-    given = {key: value for key, value in from_json(text).items() if key not in SERVER_ONLY_KEYS}
+    ignored = SERVER_ONLY_KEYS - {"strategy"}  # a server may send what its preset has picked
+    given = {key: value for key, value in from_json(text).items() if key not in ignored}
     return resolve(given, check_data=False, on_client=True, plugins_of_node=folder)
 
 
