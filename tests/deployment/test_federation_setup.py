@@ -230,7 +230,7 @@ def test_the_commands_do_what_they_say(tmp_path: Path, capsys: pytest.CaptureFix
     run = ["--run-config", f'model="mlp" dataset="folder:{own / "images"}"']
     checked = bfl("check", made.server, *run)
     assert "10 examples, all for testing" in checked
-    assert "ant (5), bee (5)" in checked, "of all ten"
+    assert "ant 5 (50%), bee 5 (50%)" in checked, "of all ten"
     assert "partition 1 is vacant" in bfl("revoke-client", made.path, "south")
     assert "client one has partition 1" in bfl("add-client", made.path, "one")
     assert "there are 3 partitions" in bfl("add-client", made.path, "two")

@@ -38,7 +38,7 @@ def test_the_word_with_a_colon_is_two_keys() -> None:
     [
         (4, SITES, "3 values, east, north, south; allowed: clients=3"),
         (3, {"sites": SITES["site"]}, "did you mean 'sites'"),
-        (3, {}, "has no columns"),
+        (3, {}, "not all training data have it"),
         (3, {"site": np.where(LABELS == 1, "", SITES["site"])}, "3 of 6"),
         (3, {"site": np.where(LABELS == 1, np.nan, LABELS)}, "3 of 6"),
     ],
