@@ -73,10 +73,13 @@ def test_the_verdict_on_federating_follows_the_intervals() -> None:
     found["local"]["Bergen"] = {**own(-0.2, -0.1), "own": {**own(0.1, 0.2), "examples": 40}}
     found["own"] = {**own(0.0, 0.1), "examples": 40}
     assert "right for 22 of 40 test examples" in baseline_verdict(found)
-    verdicts = [row["shown"].partition(";")[0].split()[-1] for row in own_rows(found)]
-    assert verdicts == ["better", "worse", "shown", "paired", "worse", "shown"]
+    verdicts = [row["shown"].partition(":")[0].split()[-1] for row in own_rows(found)]
+    assert verdicts == ["better", "worse", "decided", "nothing", "worse", "decided"]
+    assert "below about 5.0 points" in own_rows(found)[-1]["shown"]  # as the gain has not shown
     found["local"]["Bergen"]["own"]["only-class"] = "ill"
     assert own_rows(found)[0]["shown"] == "nothing: all 40 are “ill”"
+    found["own-of-several-classes"] = {**own(0.1, 0.3), "examples": 20}
+    assert "right for 14 of 20 test examples (without Bergen" in baseline_verdict(found)
     models = [row["model"] for row in baseline_rows(found)]
     assert models[1:3] == ["all data in one place", "Bergen alone"]
     assert baseline_rows(found)[0]["accuracy"] == "0.600 (0.550 to 0.650)"
@@ -85,6 +88,7 @@ def test_the_verdict_on_federating_follows_the_intervals() -> None:
     less = {**own(-0.2, -0.1), **error}
     found = {"federation": error, "local": {"A": less}, "central": less}
     assert all("is better" in row["shown"] for row in own_rows(found))
+    del found["local"]
     assert "RMSE of 1.85, the model of all" in baseline_verdict(found)
 
 
