@@ -138,14 +138,16 @@ def _contents(dataset: Dataset, keys: Keys, site: str) -> Iterator[str]:
     parts = [part.get(site, ()) for part in (dataset.train_columns, dataset.test_columns)]
     sites, tested = np.concatenate(parts), np.arange(labels.size) >= dataset.train_labels.size
     names = [name for name in np.unique(sites) if name == name and name != ""]  # no empty cells
-    for name in names[:MOST_SITES] if len(sites) == labels.size else ():
+    labels, tested = labels[: len(sites)], tested[: len(sites)]  # test/CLASS is of no site
+    for name in names[:MOST_SITES]:
         where, own = f"{site} {printable(str(name))}", labels[sites == name]
         tests = labels[(sites == name) & tested]
-        of_tests = f": {_counts(dataset, tests)}" if tests.size else ""
-        counts = f"{_counts(dataset, own)}; {tests.size} to test{of_tests}"
-        yield f"{where}: {counted(own.size, 'example')}: {counts}"
+        of_tests = f"; {tests.size} to test: {_counts(dataset, tests)}" if tests.size else ""
+        yield f"{where}: {counted(own.size, 'example')}: {_counts(dataset, own)}{of_tests}"
         if 0 < tests.size == (tests == tests[0]).sum():
             yield f"{LOOK_AT}{where}: all {tests.size} to test are {dataset.class_names[tests[0]]}"
+    if len(names) > MOST_SITES:
+        yield f"{LOOK_AT}{len(names) - MOST_SITES} more values of {site}, which are not shown"
 
 
 def _counts(dataset: Dataset, labels: Labels) -> str:

@@ -28,7 +28,7 @@ TRAIN, CLOSE, EVALUATE = "train", "train.close", "evaluate"
 metrics of the final model on test data of its node's own.
 
 Others stand in ``node_description`` and ``secure_aggregation``; clients/client_app.py has what
-answers each. A new type raises ``WIRE_FORMAT``.
+answers each. A new type that clients of other code are sent raises ``WIRE_FORMAT``.
 """
 
 WIRE_FORMAT = 5
