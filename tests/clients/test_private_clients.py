@@ -10,11 +10,12 @@ from flwr.app import Context, Message, RecordDict
 from bfl.configuration import resolve
 from bfl.engine.flower import new_run
 from bfl.federation.privacy import difference
+from bfl.federation.secure_aggregation.masking import check_range
 from bfl.federation.wire import METRICS, TrainTask, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
-from clients.client_app import train
+from clients.client_app import cached_client, train
 from clients.node import Node
-from clients.round import apply_outgoing
+from clients.round import apply_outgoing, train_update
 
 PRIVATE: dict[str, Any] = {
     "model": "mlp",
@@ -41,12 +42,7 @@ def noise(partition_id: int, server_round: int = 1, seed: int = 0, **config: Any
 
 def test_a_simulation_repeats_its_noise_and_clients_and_rounds_have_their_own() -> None:
     np.testing.assert_array_equal(noise(0, **SIMULATED), noise(0, **SIMULATED))
-    drawn = [
-        noise(0, **SIMULATED),
-        noise(1, **SIMULATED),
-        noise(0, 2, **SIMULATED),
-        noise(0, seed=1, **SIMULATED),
-    ]
+    drawn = [noise(*each, **SIMULATED) for each in ((0,), (1,), (0, 2), (0, 1, 1))]
     correlations = np.corrcoef(drawn) - np.eye(4)
     assert np.abs(correlations).max() < 0.2
 
@@ -96,6 +92,11 @@ def test_a_private_client_says_nothing_that_it_has_measured(tensorflow: Any) -> 
     task = TrainTask(1, 0, json.dumps(values), 10, None)
     sent = asked(task, received, dataset="digits").content[METRICS]
     assert dict(sent) == {"num-examples": 1}
+    masked = {**values, "exchange": "masked", "noise-multiplier": 1e3, "clip-norm": 1e5}
+    task, node = TrainTask(1, 0, json.dumps(masked), 10, np.arange(40)), context(0)
+    content = RecordDict({"arrays": posterior_to_arrays(received)})
+    update, *_ = train_update(Message(content, 1, "train"), node, task, cached_client(node, task))
+    check_range(update, received)  # however far the noise has gone
     task = TrainTask(1, 0, json.dumps({**values, "outgoing": "clip"}), 10, np.arange(40))
     sent = asked(task, received).content[METRICS]
     assert "train-objective" in sent
@@ -112,7 +113,6 @@ def test_a_private_client_says_nothing_that_it_has_measured(tensorflow: Any) -> 
         for _ in range(2)
     ]
     assert simulated[0] == simulated[1]
-    bare = TrainTask(
-        1, 0, json.dumps({**values, "example-noise-multiplier": 0.0}), 10, np.arange(9)
-    )
+    values["example-noise-multiplier"] = 0.0
+    bare = TrainTask(1, 0, json.dumps(values), 10, np.arange(9))
     assert "train-objective" in asked(bare, received).content[METRICS]
