@@ -265,7 +265,7 @@ def baseline_verdict(found: Mapping[str, Any]) -> str:
         own = any(OWN in each for each in local.values())
         alike = [name for name, each in local.items() if ONE_CLASS in each.get(OWN, {})]
         row = found.get(OF_SEVERAL) or found[OWN]
-        if alike and len(alike) == len(local):
+        if alike and not found.get(OF_SEVERAL):
             return "Nothing is shown: the test examples of each client are of one class."
         without = f" (without {few(alike, 3)}, of one class)" if alike else ""
         other = f"the clients' own models, {'each on its own client' if own else 'on average'},"

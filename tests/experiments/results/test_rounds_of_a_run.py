@@ -78,6 +78,7 @@ def test_the_verdict_on_federating_follows_the_intervals() -> None:
     assert "below about 5.0 points" in own_rows(found)[-1]["shown"]  # as the gain has not shown
     found["local"]["Bergen"]["own"]["only-class"] = "ill"
     assert own_rows(found)[0]["shown"] == "nothing: all 40 are “ill”"
+    assert "Nothing" in baseline_verdict(found)
     found["own-of-several-classes"] = {**own(0.1, 0.3), "examples": 20}
     assert "right for 14 of 20 test examples (without Bergen" in baseline_verdict(found)
     models = [row["model"] for row in baseline_rows(found)]
