@@ -207,7 +207,7 @@ def _make(
             raise
     if code == 0 and own.holds(run_folder.METRICS):
         return ""
-    lines = log.read_bytes()[begins:].decode(errors="replace").splitlines()
-    reasons = [line for line in lines if re.match("refused|failed|error", line)]
+    text = log.read_bytes()[begins:].decode(errors="replace")
+    reasons = re.findall(r"^(?:refused|failed|error):? *\n? *.*", text, re.MULTILINE)
     cause = signal.Signals(-code).name if code < 0 else f"status {code}"
-    return [f"the run's process has ended ({cause})", *reasons][-1]
+    return " ".join([f"the run's process has ended ({cause})", *reasons][-1].split())

@@ -118,7 +118,7 @@ def test_results_of_no_other_folder_are_written_where_none_is_named(fake: Fake) 
     [
         ("raise SystemExit(1)", "status 1"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL"),
-        ("print('failed: no luck'); raise SystemExit(1)", "no luck"),
+        ("print('failed: \\n  no luck\\n  others'); raise SystemExit(1)", "no luck"),
         ("raise SystemExit(0)", "status 0"),
     ],
 )
