@@ -7,6 +7,10 @@
 By docs/results/protocol.md: the least mean NLL, over the seeds, of images held back from the
 clients' training data. The study is written beside the file, as ``digits-picked.toml``. It extends
 what that file extends, and has its base, but for what was there for picking alone.
+
+    python scripts/picks.py configs/which-rule/heart-rivals-tried.toml --beside heart-picked.toml
+
+Rivals of an earlier comparison, in whose folder their file is, run again beside its FedAvg.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import tomli_w
 import bfl
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.table import VALIDATION, markdown_table
+from bfl.experiments.studies.study import read_study
 from bfl.experiments.studies.table import StudyTable
 
 METRIC = f"{VALIDATION}negative-log-likelihood"
@@ -44,13 +49,17 @@ PARTITIONS: list[dict[str, Any]] = [
         "clients": 3,
     },
 ]
+DEARER = ("IVON", "Bayesian ADMM", "Laplace")
+"""Methods that are compared with 40 rounds of FedAvg as well, since they cost more."""
+
 PICKING = ("server-labels", "ood-dataset")
 """Keys that a file of configurations to pick from sets otherwise than the comparison."""
 
 
-def claims(partitions: list[str]) -> list[dict[str, Any]]:
+def claims(methods: list[str], partitions: list[str]) -> list[dict[str, Any]]:
     """Return the family of a comparison: declared here, before there are runs."""
     unequal = [name for name in partitions if name not in {"iid", "dirichlet-0.1"}]
+    dearer = [name for name in methods if name in DEARER]
     return [
         {
             "metric": "negative-log-likelihood",
@@ -58,10 +67,11 @@ def claims(partitions: list[str]) -> list[dict[str, Any]]:
             "worse": {"method": worse},
         }
         for better, worse, names in (
-            ("IVON", "FedAvg", partitions),
-            (["WS", "MC dropout"], "FedAvg", unequal),
-            ("IVON", "FedAvg, 40 rounds", partitions),
+            (dearer, "FedAvg", partitions),
+            ([name for name in methods if name not in {"FedAvg", *DEARER}], "FedAvg", unequal),
+            (dearer, "FedAvg, 40 rounds", partitions),
         )
+        if better
     ]
 
 
@@ -93,7 +103,9 @@ def picks(table: StudyTable) -> pd.DataFrame:
     return picked.reset_index().assign(tried=int(tried.max()))
 
 
-def comparison(table: StudyTable, picked: pd.DataFrame, partitions: list[str]) -> str:
+def comparison(
+    table: StudyTable, picked: pd.DataFrame, partitions: list[str], beside: Path | None = None
+) -> str:
     """Return the study's file that compares the picked configurations on other seeds."""
     tried = tomllib.loads(table.study.source.read_text(encoding="utf-8"))
     chosen = {(row.method, row.setting) for row in picked.itertuples()}
@@ -102,13 +114,20 @@ def comparison(table: StudyTable, picked: pd.DataFrame, partitions: list[str]) -
         for row in table.study.rows
         if (row.labels["method"], row.labels["setting"]) in chosen
     ]
+    if beside:
+        rows = [
+            {"label": row.labels, **row.values}
+            for row in read_study(beside).rows
+            if row.labels["method"] == "FedAvg"
+        ] + rows
     # 20 rounds of IVON or Flipout cost about twice FedAvg's: what FedAvg does with as much.
     longer = {"label": {"method": "FedAvg, 40 rounds"}, "rounds": 40}
     rows += [{**row, **longer} for row in rows if row["label"]["method"] == "FedAvg"]
-    base = {key: value for key, value in tried["base"].items() if key not in PICKING}
+    base = {key: value for key, value in tried.get("base", {}).items() if key not in PICKING}
     tables = {
-        "extends": tried["extends"],
-        "title": "Which rule, equally tuned: "
+        "extends": beside.name if beside else tried["extends"],
+        "title": "Which rule, equally tuned"
+        + (", rivals: " if beside else ": ")
         + table.study.title.partition(": ")[2].replace(", Dirichlet 0.5", ""),
         "name": table.study.name.replace("-tried", "-picked"),
         **({"base": {**base, "server-labels": False}} if base else {}),
@@ -117,7 +136,7 @@ def comparison(table: StudyTable, picked: pd.DataFrame, partitions: list[str]) -
             "partition": [each for each in PARTITIONS if each["label"] in partitions],
         },
         "rows": rows,
-        "claims": claims(partitions),
+        "claims": claims(picked.method.tolist(), partitions),
     }
     head = (
         f"# Written by scripts/picks.py from {table.study.source.name}: docs/results/protocol.md\n"
@@ -131,13 +150,15 @@ def main() -> None:
     parser.add_argument("study", type=Path, help="the study of what is tried")
     labels = [each["label"] for each in PARTITIONS]
     parser.add_argument("--partitions", nargs="+", choices=labels, default=labels[:4])
+    parser.add_argument("--beside", help="the comparison whose FedAvg these are rivals of")
     given = parser.parse_args()
     path = given.study
     table = bfl.study(path)
     picked = picks(table)
     print(markdown_table(picked.round(4)), end="")
     to = path.with_name(path.name.replace("-tried", "-picked"))
-    to.write_text(comparison(table, picked, given.partitions), encoding="utf-8")
+    beside = path.with_name(given.beside) if given.beside else None
+    to.write_text(comparison(table, picked, given.partitions, beside), encoding="utf-8")
     print(to)
 
 

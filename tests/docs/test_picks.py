@@ -35,12 +35,8 @@ def made(script: ModuleType, best: str, left_out: str = "") -> StudyTable:
         for name, value in ((script.METRIC, held_back), ("negative-log-likelihood", 1 - held_back))
     ]
     frame = pd.DataFrame.from_dict(rows, orient="index")
-    return StudyTable(
-        study,
-        StudyResults(frame, pd.DataFrame(curves, columns=["run", "round", "metric", "value"])),
-        (),
-        frame,
-    )
+    results = StudyResults(frame, pd.DataFrame(curves, columns=["run", "round", "metric", "value"]))
+    return StudyTable(study, results, (), frame)
 
 
 def test_the_least_nll_on_held_back_images_is_picked(script: ModuleType) -> None:
@@ -57,13 +53,17 @@ def test_the_least_nll_on_held_back_images_is_picked(script: ModuleType) -> None
 def test_the_comparison_has_ten_other_seeds_that_carry_its_claims(
     script: ModuleType, tmp_path: Path
 ) -> None:
-    table = made(script, "rate 0.005")
-    partitions = [each["label"] for each in script.PARTITIONS]
+    table, path = made(script, "rate 0.005"), tmp_path / "digits-picked.toml"
+    picked, labels = script.picks(table), [each["label"] for each in script.PARTITIONS]
     (tmp_path / "digits.toml").write_text(TRIED.with_name("digits.toml").read_text("utf-8"))
-    path = tmp_path / "digits-picked.toml"
-    for chosen, tested in ((partitions[:4], 12), (partitions[4:], 8)):
-        path.write_text(script.comparison(table, script.picks(table), chosen), encoding="utf-8")
-        study = read_study(path)
+    for rivals, beside, chosen, tested in (
+        (picked, None, labels[4:], 8),
+        (picked, None, labels[:4], 12),
+        (picked[1:], path, labels[1:2], 4),
+    ):
+        written = tmp_path / "rivals.toml" if beside else path
+        written.write_text(script.comparison(table, rivals, chosen, beside), encoding="utf-8")
+        study = read_study(written)
         check_seeds(study)
         assert study.tested_claims() == tested
         assert len(study.runs) == 10 * len(chosen) * 5
