@@ -98,13 +98,13 @@ class Closed:
         if (counts := self.known.get(FAMILIARITY)) is None or not familiarity.size:
             return ""
         most, words = feature_density.unlike_by_chance(counts, self.threshold, familiarity.size)
+        words = f"a familiarity below {self.threshold:.1%}; {words}"
         # Of N like the training data one in a hundred times one of them is as strange as that.
         far = familiarity < min(self.threshold, 1.0 / familiarity.size) / 100.0
         if far.any():
-            least = f"{far.sum():,} with a familiarity (down to {familiarity.min():.1g})"
-            return f"{least} far below what chance gives data like it"
+            return f"{words}. Chance makes none as strange as {far.sum():,} of them"
         if 0 < (familiarity < self.threshold).sum() <= most:
-            return f"no more than by chance: as a whole the data are not told from it ({words})"
+            return f"{words}. As a whole the data are not told from the training data"
         return words
 
     @property

@@ -231,8 +231,8 @@ def unlike_by_chance(counts: Array, threshold: float, examples: int) -> tuple[in
     shares = np.exp(ways + betaln(number + a, examples - number + b) - betaln(a, b))
     most = int(np.searchsorted(np.cumsum(shares), 0.95))
     return most, (
-        f"of as many that are like it, chance puts up to {most:,} below the threshold, which "
-        f"{held_back:,} held-back examples set (95 %)"
+        f"by chance up to {most:,} of {examples:,} like it would be: 95 % of the time, as "
+        f"{held_back:,} held-back examples tell"
     )
 
 

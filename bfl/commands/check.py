@@ -131,10 +131,16 @@ def _contents(dataset: Dataset, keys: Keys, site: str) -> Iterator[str]:
         yield from _gaps(dataset, columns, keys.missing, site)
     else:
         yield f"images of {' x '.join(map(str, dataset.image_shape))}"
+        tests_twice = {image.tobytes() for image in dataset.test_images}
+        if twice := sum(image.tobytes() in tests_twice for image in dataset.train_images):
+            yield f"{LOOK_AT}{counted(twice, 'training image')} also among the test images"
     labels = np.concatenate([dataset.train_labels, dataset.test_labels])
     if dataset.target is None:
         named = _counts(dataset, labels)
         yield f"{dataset.num_classes} classes (all {labels.size} examples): {named}"
+        folded = [name.casefold() for name in dataset.class_names]
+        if alike := [n for n in dataset.class_names if folded.count(n.casefold()) > 1]:
+            yield f"{LOOK_AT}classes that differ in capitals alone: {few(alike)}"
     parts = [part.get(site, ()) for part in (dataset.train_columns, dataset.test_columns)]
     sites, tested = np.concatenate(parts), np.arange(labels.size) >= dataset.train_labels.size
     names = [name for name in np.unique(sites) if name == name and name != ""]  # no empty cells
@@ -144,6 +150,9 @@ def _contents(dataset: Dataset, keys: Keys, site: str) -> Iterator[str]:
         tests = labels[(sites == name) & tested]
         of_tests = f"; {tests.size} to test: {_counts(dataset, tests)}" if tests.size else ""
         yield f"{where}: {counted(own.size, 'example')}: {_counts(dataset, own)}{of_tests}"
+        absent = np.setdiff1d(np.arange(dataset.num_classes), own)
+        if absent.size and dataset.target is None:
+            yield f"{LOOK_AT}{where}: no {few([dataset.class_names[c] for c in absent])}"
         if 0 < tests.size == (tests == tests[0]).sum():
             yield f"{LOOK_AT}{where}: all {tests.size} to test are {dataset.class_names[tests[0]]}"
     if len(names) > MOST_SITES:

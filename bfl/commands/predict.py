@@ -45,6 +45,8 @@ USUAL_NAMES = ("images", "x_test")
 
 CSV = ".csv"
 
+TRY = "bfl evaluate RUN --data DATASET --foreign folder:PATH tells"
+
 
 def add_to(predict: argparse.ArgumentParser) -> None:
     """Add the options of ``bfl predict``."""
@@ -128,9 +130,13 @@ def predict_images(given: argparse.Namespace) -> None:
     if predictions.familiarity is not None:
         unlike = sum(closed.UNLIKE in each for each in predictions.warnings)
         print(
-            f"{unlike} of {counted(len(columns), unit)} {closed.UNLIKE}; "
-            f"{result.explain_unlike(predictions.familiarity)}{_passes(result.metrics)}"
+            f"{unlike} of {counted(len(columns), unit)} {closed.UNLIKE}: "
+            f"{result.explain_unlike(predictions.familiarity)}"
         )
+        if not table:
+            print(
+                _passes(result.metrics) or f"how many foreign images would pass is not known: {TRY}"
+            )
     samples = counted(predictions.samples, "sample")
     print(f"{counted(len(columns), 'prediction')} of {samples}: ", end="")
     if table:
@@ -196,7 +202,7 @@ def _passes(metrics: Mapping[str, float]) -> str:
         for name, share in metrics.items()
         if name.startswith(begin) and name.endswith(end)
     ]
-    return f"; of the run's foreign images passed as known {', '.join(shares)}" if shares else ""
+    return f"of the run's foreign images these passed as known: {', '.join(shares)}" * bool(shares)
 
 
 def _read_images(given: argparse.Namespace, result: Result) -> tuple[Sequence[Any], Any]:

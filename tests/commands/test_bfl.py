@@ -3,7 +3,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from bfl.commands.check import LOOK_AT
 from bfl.commands.main import COMMANDS, main

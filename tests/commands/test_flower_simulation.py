@@ -30,7 +30,10 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--run-config", "alpah=1"], ["unknown key 'alpah'", "did you mean 'alpha'"]),
+        (
+            ["--run-config", "alpah=1 rounds=0"],
+            ["unknown key 'alpah'", "mean 'alpha'", "rounds is"],
+        ),
         (["--run-config", f"{ROOT}/configs/digit.toml"], ["did you mean", "configs/digits.toml"]),
         (["--num-supernodes", "0"], ["--num-supernodes is 0"]),
         (["--clients", "0"], ["--num-supernodes is 0"]),

@@ -100,9 +100,12 @@ class Folder(PathSource):
         given = all(part.is_dir() for part in parts)
         named = _class_order(root)
         paths: list[Path] = []
-        counts, lines = [], []
+        counts, lines, problems = [], [], list[str]()
         for part in parts if given else [root]:
-            found, others = _pictures_by_class(part)
+            found, others, empty = _pictures_by_class(part)
+            problems += [
+                f"{folder} has no image; a class has some, or no folder" for folder in empty
+            ]
             if others := [path for path in others if path != root / CLASSES]:
                 names = few([path.relative_to(root).as_posix() for path in others], SHOWN)
                 lines.append(f"{part}: {len(others)} files that are no images ({names})")
@@ -125,8 +128,16 @@ class Folder(PathSource):
             {SITE: sites[part]} if (depths[part] == 3).all() else {} for part in (train, test)
         )
         if of_train and not of_test:
-            lines.append(f"{parts[1]}: no sites, so each gets test images by its classes' numbers")
-        images = read_pictures([paths[place] for place in (*train, *test)], reading)
+            lines.append(
+                f"{parts[1]} names no sites: each client is tested on a share of it, drawn with the "
+                "mixture of classes that the client trains on"
+            )
+        try:
+            images = read_pictures([paths[place] for place in (*train, *test)], reading)
+        except DataError as error:
+            problems.append(str(error))
+        if problems:
+            raise DataError("\n".join(problems))
         return Dataset(
             name=f"{self.name}:{location}",
             train_images=images[: train.size],
@@ -142,8 +153,8 @@ class Folder(PathSource):
         )
 
 
-def _pictures_by_class(root: Path) -> tuple[list[Path], list[Path]]:
-    """Return the images in folders of classes, all of one depth, and files that are no images."""
+def _pictures_by_class(root: Path) -> tuple[list[Path], list[Path], list[Path]]:
+    """Return the images in folders of classes, all of one depth, other files, and empty folders."""
     levels = ["/".join(["[!.]*"] * depth) for depth in (1, 2, 3)]
     found, others = pictures_among(path for level in levels for path in root.glob(level))
     by_depth = {len(path.relative_to(root).parts): path for path in found}
@@ -155,11 +166,8 @@ def _pictures_by_class(root: Path) -> tuple[list[Path], list[Path]]:
             f"{root} has {shown}; all images lie as PATH/CLASS/IMAGE, or all as "
             "PATH/SITE/CLASS/IMAGE"
         )
-    full = {path.parent for path in found}
-    for folder in sorted(root.glob(levels[max(by_depth) - 2])):
-        if folder.is_dir() and folder not in full:
-            raise DataError(f"{folder} has no image; a class has some, or no folder")
-    return found, others
+    full, classes = {path.parent for path in found}, sorted(root.glob(levels[max(by_depth) - 2]))
+    return found, others, [each for each in classes if each.is_dir() and each not in full]
 
 
 def _class_order(root: Path) -> tuple[str, ...]:

@@ -77,17 +77,17 @@ class FlowerApp:
 
     def run_config(self, overrides: Mapping[str, Any]) -> Values:
         """Return the run configuration: the app's defaults with some values overridden."""
-        known, own = dict(self.defaults), self.server == OWN_SERVER
-        if own:
+        if self.server == OWN_SERVER:  # ``resolve`` refuses keys that are none, with all else
             # User-defined parts bring keys of their own.
             load_plugins(named_plugins(overrides))
-            known = {**unset_values(), **known}
+            return {**unset_values(), **self.defaults, **overrides}
         for key in overrides:
-            if key not in known:
-                file = self.folder / "pyproject.toml"
-                declared = "" if own else f" (declared: [tool.flwr.app.config] of {file})"
-                raise ConfigurationError(f"{unknown_key(key, known)}{declared}")
-        return {**known, **overrides}
+            if key not in self.defaults:
+                declared = f"[tool.flwr.app.config] of {self.folder / 'pyproject.toml'}"
+                raise ConfigurationError(
+                    f"{unknown_key(key, self.defaults)} (declared: {declared})"
+                )
+        return {**self.defaults, **overrides}
 
     def for_flwr_run(self, overrides: Mapping[str, Any]) -> Values:
         """Return overrides that Flower itself takes: keys that it does not know go into a text."""
