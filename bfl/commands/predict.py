@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from bfl.api.result import POSTERIORS, PREDICT
 from bfl.archives import ALONE, open_arrays
 from bfl.closing import closed
 from bfl.commands import terminal
+from bfl.commands.check import LOOK_AT
 from bfl.data.datasets import folder as pictures
 from bfl.data.datasets import table as tables
 from bfl.data.datasets.encoding import count_missing_cells
@@ -67,7 +69,7 @@ def add_to(predict: argparse.ArgumentParser) -> None:
         type=terminal.path_argument,
         metavar="FILE",
         help="what gets the predictions, a new .csv file with a line for each image or row "
-        "(default: RUN-NAME-predictions.csv, here, written anew)",
+        "(default: RUN-NAME-predictions.csv, here, or with a number where there is such a file)",
     )
     add_prediction_to(predict)
     predict.set_defaults(run=predict_images)
@@ -101,11 +103,11 @@ def predict_images(given: argparse.Namespace) -> None:
     doing("the run and the data are read")
     result = load(given.folder, given.posterior)
     table = _is_table(given, result.takes_rows)
-    names = (given.folder.resolve().name, given.data.resolve().stem)
-    output = given.output or Path(f"{'-'.join(names)}-predictions{CSV}")
+    name = f"{given.folder.resolve().name}-{given.data.resolve().stem}-predictions"
+    names = chain([name], (f"{name}-{number}" for number in count(2)))
+    output = given.output or next(p for p in (Path(n + CSV) for n in names) if not p.exists())
     terminal.check_suffix("--output", output, CSV)
-    if given.output:  # the default is this command's own file
-        terminal.check_new(output)
+    terminal.check_new(output)
     _ = result.posterior  # what is wrong with the run's folder is not said of the images
     files: Sequence[Any]
     if table:
@@ -122,11 +124,15 @@ def predict_images(given: argparse.Namespace) -> None:
     columns = _columns(predictions, {unit: files})
     _print(columns, predictions, unit)
     if table and (missing := count_missing_cells(inputs, result.columns)):
-        each = ", ".join(f"{name} {count}" for name, count in missing.items())
+        each = ", ".join(f"{name} {cells}" for name, cells in missing.items())
         print(
             f"rows of {len(inputs)} without a value, filled as the run's missing="
             f'"{result.configuration["missing"]}" says: {each}'
         )
+        if empty := [name for name, cells in missing.items() if cells > 0.9 * len(inputs)]:
+            print(
+                f"{LOOK_AT}hardly a row has a value of {few(empty)}, which the run has learnt from"
+            )
     if predictions.familiarity is not None:
         unlike = sum(closed.UNLIKE in each for each in predictions.warnings)
         print(
@@ -180,18 +186,18 @@ def _columns(predictions: Predictions | Mixtures, columns: dict[str, Any]) -> Da
 
 
 def _print(columns: DataFrame, predictions: Predictions | Mixtures, unit: str) -> None:
-    count, unusual = len(columns), sum(map(bool, predictions.warnings))
+    rows, unusual = len(columns), sum(map(bool, predictions.warnings))
     title = f"Predictions, lower to upper: {LEVEL:.0%}" if "lower" in columns else "Predictions"
     shown = columns[[name for name in PRINTED if name in columns]]
     if unusual:  # the file has all warnings, and the order of the data
-        title = f"{title}; {unusual} of {counted(count, unit)} with warnings, which stand first"
+        title = f"{title}; {unusual} of {counted(rows, unit)} with warnings, which stand first"
         sorted_warnings = [sorted(each, key=closed.UNLIKE.__ne__) for each in predictions.warnings]
         shown = shown.assign(warnings=[few(each, 3) for each in sorted_warnings])
         ranks = [2 * (not each) - (closed.UNLIKE in each) for each in predictions.warnings]
-        shown = shown.iloc[sorted(range(count), key=ranks.__getitem__)]
+        shown = shown.iloc[sorted(range(rows), key=ranks.__getitem__)]
     print_rows(shown.head(SHOWN).to_dict("records"), title)
-    if count > SHOWN:
-        print(f"and {count - SHOWN} more")
+    if rows > SHOWN:
+        print(f"and {rows - SHOWN} more")
 
 
 def _passes(metrics: Mapping[str, float]) -> str:

@@ -120,7 +120,8 @@ def test_image_files_are_predicted_as_their_arrays(
     for left in (False, True):
         assert written.exists() == left
         assert main([*command[:-1], "folder:new"]) == 0
-    assert len(pd.read_csv(written)) == 3
+    again = written.with_name(f"{written.stem}-2.csv")  # nothing is written over
+    assert [len(pd.read_csv(path)) for path in (written, again)] == [3, 3]
     command[-1] = str(tmp_path / "new" / "below" / "a.png")
     assert main([*command, "--output", str(tmp_path / "one.csv")]) == 0
     (tmp_path / "none").mkdir()

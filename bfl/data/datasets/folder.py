@@ -129,8 +129,8 @@ class Folder(PathSource):
         )
         if of_train and not of_test:
             lines.append(
-                f"{parts[1]} names no sites: each client is tested on a share of it, drawn with the "
-                "mixture of classes that the client trains on"
+                f"{parts[1]} names no sites: each client is tested on a share of it with the "
+                "mixture of classes that it trains on"
             )
         try:
             images = read_pictures([paths[place] for place in (*train, *test)], reading)

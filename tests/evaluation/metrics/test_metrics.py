@@ -33,7 +33,6 @@ RANGES = {
     "negative-log-likelihood": (0.0, np.inf),
     "brier-score": (0.0, 2.0),
     "expected-calibration-error": (0.0, 1.0),
-    "adaptive-calibration-error": (0.0, 1.0),
     "area-under-risk-coverage": (0.0, 1.0),
     "area-under-generalized-risk": (0.0, 0.5),
     "risk-at-80-coverage": (0.0, 1.0),
@@ -195,23 +194,6 @@ def test_points_on_the_curve_of_risk():
     assert compute("risk-at-80-coverage", predictions, labels) == pytest.approx(30 / 80)
     assert compute("coverage-at-5-risk", predictions, labels) == 0.52
     assert compute("coverage-at-5-risk", predictions, 1 - labels) == 0.0
-
-
-@pytest.mark.parametrize("bins", [1, 3, 15, 500])
-def test_adaptive_calibration_error_by_loop(bins):
-    predictions, labels = random_case(11)
-    gaps = []
-    for label in range(5):
-        probability = predictions.mean_probability[:, label]
-        order = np.argsort(probability)
-        for part in np.array_split(order, min(bins, 200)):
-            gaps.append(abs((labels[part] == label).mean() - probability[part].mean()))
-    value = compute("ace", predictions, labels, **{"calibration-bins": bins})
-    assert value == pytest.approx(np.mean(gaps), abs=1e-12)
-    # Half of 30 equal predictions are right, in whatever order they come.
-    tied = predictions_of(np.full((30, 2), 0.5))
-    for labels in (np.arange(30) % 2, np.repeat([0, 1], 15)):
-        assert compute("ace", tied, labels) == pytest.approx(0, abs=1e-12)
 
 
 def test_evaluate_gives_every_metric_in_the_order_of_names_with_its_settings():
