@@ -6,7 +6,6 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ from bfl.api.result import POSTERIORS, PREDICT
 from bfl.archives import ALONE, open_arrays
 from bfl.closing import closed
 from bfl.commands import terminal
-from bfl.commands.check import LOOK_AT
 from bfl.data.datasets import folder as pictures
 from bfl.data.datasets import table as tables
 from bfl.data.datasets.encoding import count_missing_cells
@@ -104,8 +102,10 @@ def predict_images(given: argparse.Namespace) -> None:
     result = load(given.folder, given.posterior)
     table = _is_table(given, result.takes_rows)
     name = f"{given.folder.resolve().name}-{given.data.resolve().stem}-predictions"
-    names = chain([name], (f"{name}-{number}" for number in count(2)))
-    output = given.output or next(p for p in (Path(n + CSV) for n in names) if not p.exists())
+    output, number = given.output or Path(f"{name}{CSV}"), 1
+    while not given.output and output.exists():
+        number += 1
+        output = Path(f"{name}-{number}{CSV}")
     terminal.check_suffix("--output", output, CSV)
     terminal.check_new(output)
     _ = result.posterior  # what is wrong with the run's folder is not said of the images
@@ -130,9 +130,7 @@ def predict_images(given: argparse.Namespace) -> None:
             f'"{result.configuration["missing"]}" says: {each}'
         )
         if empty := [name for name, cells in missing.items() if cells > 0.9 * len(inputs)]:
-            print(
-                f"{LOOK_AT}hardly a row has a value of {few(empty)}, which the run has learnt from"
-            )
+            print(f"hardly a row has a value of {few(empty)}, which the run has learnt from")
     if predictions.familiarity is not None:
         unlike = sum(closed.UNLIKE in each for each in predictions.warnings)
         print(
