@@ -36,10 +36,10 @@ MEASURED = {
     "digits-picked": (5, 3),
     "fashion-mnist": (5, 3),
     "fashion-mnist-28-picked": (2, 2),
-    "heart-picked": (5, 3),
-    "heart-rivals-picked": (5, 3),
-    "beijing-picked": (5, 3),
-    "beijing-rivals-picked": (5, 3),
+    "heart-picked": (20, 3),
+    "heart-rivals-picked": (20, 3),
+    "beijing-picked": (20, 3),
+    "beijing-rivals-picked": (20, 3),
     "cifar10": (2, 1),
 }
 """Rounds of a measurement, and measurements: few where a round is long."""
