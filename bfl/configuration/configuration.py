@@ -267,8 +267,9 @@ def resolve(
         _raise_if_any(
             compatibility.all_contradictions(configuration, strategy, given, on_client=on_client)
         )
-    # The given values that parts read: words and paths in full.
-    in_full = {key: value for key, value in configuration.values.items() if key in given}
+    # The given values that parts read: words and paths in full, and what stood behind a colon.
+    read = {*given, *(part.behind_colon for _, parts in picked.values() for part in parts)}
+    in_full = {key: value for key, value in configuration.values.items() if key in read}
     return replace(configuration, given={**given, **in_full})
 
 

@@ -31,6 +31,7 @@ def test_the_word_with_a_colon_is_two_keys() -> None:
     long = resolve({"partition": "column", "site-column": "site"}, check_data=False)
     assert short == long
     assert resolve(short.values, check_data=False) == short
+    assert short.given == long.given
 
 
 @pytest.mark.parametrize(
