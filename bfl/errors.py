@@ -68,7 +68,7 @@ def nearest(given: str, allowed: Iterable[str]) -> str | None:
     if len(given) > 200:  # no misspelling
         return None
     lowered = {name.lower(): name for name in allowed}
-    matches = difflib.get_close_matches(given.lower(), lowered, n=1, cutoff=0.5)
+    matches = difflib.get_close_matches(given.lower(), lowered, n=1, cutoff=0.6)
     return lowered[matches[0]] if matches else None
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -125,38 +125,42 @@ def _milder(reading: Reading, refusal: str) -> Reading:
 def _contents(dataset: Dataset, keys: Keys, site: str) -> Iterator[str]:
     """Yield lines on inputs and classes, each also of the values of a column; and on gaps."""
     site = site or keys.test_sites.partition(":")[0]
+    labels = np.concatenate([dataset.train_labels, dataset.test_labels])
+    parts = [part.get(site, ()) for part in (dataset.train_columns, dataset.test_columns)]
+    sites, tested = np.concatenate(parts), np.arange(labels.size) >= dataset.train_labels.size
+    names = [name for name in np.unique(sites) if name == name and name != ""]  # no empty cells
+    of_site, tested = labels[: len(sites)], tested[: len(sites)]  # test/CLASS is of no site
+    tests = {name: of_site[(sites == name) & tested] for name in names}
+    one_class = [name for name in names if len({*tests[name].tolist()}) == 1]
+    worst = sorted(names, key=lambda name: (name not in one_class, (sites == name).sum()))
+    shown = [name for name in names if name in worst[:MOST_SITES]]
     if dataset.encoding:
         columns = [column.name for column in dataset.encoding.columns]
         yield f"{counted(len(columns), 'input')}: {few(columns)}"
-        yield from _gaps(dataset, columns, keys.missing, site)
+        yield from _gaps(dataset, columns, keys.missing, site, shown)
     else:
         yield f"images of {' x '.join(map(str, dataset.image_shape))}"
         tests_twice = {image.tobytes() for image in dataset.test_images}
         if twice := sum(image.tobytes() in tests_twice for image in dataset.train_images):
             yield f"{LOOK_AT}{counted(twice, 'training image')} also among the test images"
-    labels = np.concatenate([dataset.train_labels, dataset.test_labels])
     if dataset.target is None:
         named = _counts(dataset, labels)
         yield f"{dataset.num_classes} classes (all {labels.size} examples): {named}"
         folded = [name.casefold() for name in dataset.class_names]
         if alike := [n for n in dataset.class_names if folded.count(n.casefold()) > 1]:
             yield f"{LOOK_AT}classes that differ in capitals alone: {few(alike)}"
-    parts = [part.get(site, ()) for part in (dataset.train_columns, dataset.test_columns)]
-    sites, tested = np.concatenate(parts), np.arange(labels.size) >= dataset.train_labels.size
-    names = [name for name in np.unique(sites) if name == name and name != ""]  # no empty cells
-    labels, tested = labels[: len(sites)], tested[: len(sites)]  # test/CLASS is of no site
-    for name in names[:MOST_SITES]:
-        where, own = f"{site} {printable(str(name))}", labels[sites == name]
-        tests = labels[(sites == name) & tested]
-        of_tests = f"; {tests.size} to test: {_counts(dataset, tests)}" if tests.size else ""
+    for name in shown:
+        where, own, test = f"{site} {printable(str(name))}", of_site[sites == name], tests[name]
+        of_tests = f"; {test.size} to test: {_counts(dataset, test)}" if test.size else ""
         yield f"{where}: {counted(own.size, 'example')}: {_counts(dataset, own)}{of_tests}"
         absent = np.setdiff1d(np.arange(dataset.num_classes), own)
         if absent.size and dataset.target is None:
             yield f"{LOOK_AT}{where}: no {few([dataset.class_names[c] for c in absent])}"
-        if 0 < tests.size == (tests == tests[0]).sum():
-            yield f"{LOOK_AT}{where}: all {tests.size} to test are {dataset.class_names[tests[0]]}"
-    if len(names) > MOST_SITES:
-        yield f"{LOOK_AT}{len(names) - MOST_SITES} more values of {site}, which are not shown"
+        if name in one_class:
+            yield f"{LOOK_AT}{where}: all {test.size} to test are {dataset.class_names[test[0]]}"
+    if hidden := len(names) - len(shown):
+        more = f"{max(0, len(one_class) - MOST_SITES)} with examples to test of one class"
+        yield f"{LOOK_AT}{hidden} more values of {site} are not shown, {more}"
 
 
 def _counts(dataset: Dataset, labels: Labels) -> str:
@@ -165,16 +169,18 @@ def _counts(dataset: Dataset, labels: Labels) -> str:
     return few([f"{name} {n} ({n / labels.size:.0%})" for name, n in named])
 
 
-def _gaps(dataset: Dataset, columns: list[str], missing: str, site: str) -> Iterator[str]:
+def _gaps(
+    dataset: Dataset, columns: list[str], missing: str, site: str, shown: Collection[Any]
+) -> Iterator[str]:
     rows = rows_of(dataset)
-    sites = rows.groupby(site) if site in rows else ()
+    sites = [(value, rows[rows[site] == value]) for value in shown]
     gaps = count_missing_cells(rows, columns)
     yield f'missing="{missing}": {POLICIES[missing]}' if gaps else "every row has all inputs"
     for column, count in gaps.items() if missing == MEAN else ():
         if count > len(rows) / 2:
             empty = f"{column} is empty in {count} of {len(rows)} rows"
             yield f'{LOOK_AT}{empty}: missing="{INDICATOR}" keeps that information'
-    for name, own in islice([(None, rows), *sites], 1 + MOST_SITES):
+    for name, own in [(None, rows), *sites]:
         where = "all" if name is None else f"{site} {printable(str(name))}"
         if name is not None and (gaps := count_missing_cells(own, columns)):
             yield f"without a value, of {len(own)} rows ({where}): {_listed(gaps)}"
@@ -183,8 +189,8 @@ def _gaps(dataset: Dataset, columns: list[str], missing: str, site: str) -> Iter
             values = own[column][own[column].ne("")].dropna()
             if values.nunique() == 1:
                 value = values.iloc[0]
-                shown = f"{value:g}" if isinstance(value, float) else printable(str(value))
-                alone[column] = f"{shown} in {len(values)}"
+                text = f"{value:g}" if isinstance(value, float) else printable(str(value))
+                alone[column] = f"{text} in {len(values)}"
         if alone:
             yield f"one value in all rows that have one ({where}): {_listed(alone)}"
 

@@ -3,6 +3,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -165,13 +166,18 @@ def test_all_that_a_run_would_refuse_of_its_data_is_said_at_once(
     assert "one value in all rows that have one (site 1): age 20 in 20\n" in found
     assert "site 1: 20 examples: 0 10 (50%), 1 10 (50%)" in found
     assert 'columns-left-out="dose,site"' in found  # as the run itself warns
-    path.write_text("age,site,outcome\n" + "1,a,yes\n2,a,no\n,b,no\n,b,no\n", encoding="utf-8")
-    left_out = 'missing="mean" test-sites="site:b" columns-left-out="site" clients=1'
-    assert main([*check, f'target="outcome" model="mlp" {left_out}']) == 0
-    *_, last = found = capsys.readouterr().out.splitlines()
+    # The last of 30 sites has one class and hardly any age.
+    ages = np.arange(300)
+    last = ages % 30 == 29
+    frame = pd.DataFrame({"age": np.where(last & (ages > 29), np.nan, ages), "site": ages % 30})
+    frame.assign(outcome=ages // 30 % 2 * ~last).to_csv(path, index=False)
+    of_sites = 'partition="column:site" test-sites="site:29" columns-left-out="site"'
+    assert main([*check, f'target="outcome" model="mlp" missing="mean" {of_sites}']) == 0
+    *_, verdict = found = capsys.readouterr().out.splitlines()
     things = [line.removeprefix(LOOK_AT) for line in found if line.startswith(LOOK_AT)]
-    assert f" {len(things)} things" in last
-    assert [line for line in things if line.startswith("site b")]  # of one class
+    assert f" {len(things)} things" in verdict
+    assert sum("site 29: " in line for line in things) == 3
+    assert [line for line in things if line.startswith("10 more values of site")]
     assert main([*check, 'targt="outcome"']) == 2
 
 

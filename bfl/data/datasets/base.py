@@ -197,9 +197,10 @@ def dataset_warnings(dataset: Dataset, site: str = "") -> list[str]:
             shown = few([f"{name} {count}" for name, count in gaps.items()], 30)
             lines.append(f"{dataset.name}: without a value, of {len(rows)} rows: {shown}")
         for value, own in rows.groupby(site) if site in rows else ():
-            gaps = count_missing_cells(own, names)
-            if absent := [name for name, count in gaps.items() if count == len(own)]:
-                lines.append(f"{dataset.name}: {site} {value} has no value of {few(absent)}")
+            values = {n: len(own) - gap for n, gap in count_missing_cells(own, names).items()}
+            if scarce := [f"{n} {count}" for n, count in values.items() if 10 * count <= len(own)]:
+                scarcely = f"of {len(own)} rows at most a tenth have a value: {few(scarce)}"
+                lines.append(f"{dataset.name}: {site} {value}: {scarcely}")
     for split in ("train", "test"):
         counts = np.bincount(getattr(dataset, f"{split}_labels"), minlength=dataset.num_classes)
         absent = [dataset.class_names[label] for label in np.flatnonzero(counts == 0)]

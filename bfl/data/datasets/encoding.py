@@ -19,8 +19,8 @@ import pydantic
 
 from bfl.data.images import Images
 from bfl.data.partitions.base import Columns
-from bfl.errors import DataError, unknown_name
-from bfl.texts import few, printable
+from bfl.errors import DataError, nearest, unknown_name
+from bfl.texts import counted, few, printable
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -127,12 +127,18 @@ def columns_of(rows: DataFrame) -> Columns:
     }
 
 
-def check_columns(names: Sequence[str], rows: DataFrame, where: str) -> None:
-    """Refuse names that are those of no column."""
+def check_columns(names: Sequence[str], rows: DataFrame, where: str, *, need: bool = False) -> None:
+    """Refuse names that are those of no column; with ``need``, it is the rows that are wrong."""
     known = [str(name) for name in rows.columns]
-    for name in names:
-        if name not in known:
-            raise DataError(f"{where}: {unknown_name('column', name, known)}")
+    absent = [name for name in names if name not in known]
+    if absent and need:
+        others = [name for name in known if name not in names]
+        guesses = {name: nearest(name, others) for name in absent}
+        shown = [f"'{n}'" + (f" (is it '{near}'?)" if near else "") for n, near in guesses.items()]
+        what = f"{counted(len(absent), 'column')} that the run takes: {few(shown)}"
+        raise DataError(f"{where} lacks {what}; it has {few(known, 30)}")
+    if absent:
+        raise DataError(f"{where}: {unknown_name('column', absent[0], known)}")
 
 
 def check_complete(
@@ -387,7 +393,7 @@ class Encoding:
                 )
             rows = pandas.DataFrame(array, columns=names).infer_objects()
         rows = rows.rename(columns=str).reset_index(drop=True)
-        check_columns(names, rows, where)
+        check_columns(names, rows, where, need=True)
         typed = partial(type_column, where=where)
         own = pandas.DataFrame(
             {

@@ -27,6 +27,9 @@ TARGETS = ("target", "label", "class", "y")
 HALVES = ("at most the median", "above the median")
 """Classes of a table whose target is a number, for what goes by labels, such as partitions."""
 
+DECIMAL = r"\s*[+-]?[0-9]*(,[0-9]+)?\s*"
+"""Numbers of a CSV with semicolons, where a comma is free for decimals."""
+
 SUFFIXES = (CSV, PARQUET) = (".csv", ".parquet")
 
 
@@ -62,13 +65,13 @@ class Table(PathSource):
         rows, *tested = (read_table(part, texts) for part in _parts(path))
         own = len(rows)
         for test in tested:
-            encodings.check_columns(list(rows.columns), test, f"{where} (test)")
+            encodings.check_columns(list(rows.columns), test, f"{where} (test)", need=True)
             rows = pandas.concat([rows, test[rows.columns]], ignore_index=True)
         target, left_out = target_column(where, rows, reading), reading.left_out
         encodings.check_columns(left_out, rows, f"{where} ({LEFT_OUT})")
         others = [name for name in rows.columns if name not in (target, *left_out)]
         taken = [column.name for column in columns] if encoding else others
-        encodings.check_columns(taken, rows, where)
+        encodings.check_columns(taken, rows, where, need=True)
         read = [name for name in rows.columns if name in (target, *taken)]
         whole = pandas.DataFrame({name: encodings.type_column(rows[name], where) for name in read})
         inputs = whole[taken]
@@ -189,17 +192,31 @@ def read_table(path: Path, texts: Collection[str] = ()) -> DataFrame:
 def _read_csv(path: Path, texts: Collection[str]) -> DataFrame:
     import pandas
 
-    header = pandas.read_csv(path, header=None, nrows=1, dtype=str).iloc[0].dropna()
+    separator = _separator(path)
+    header = pandas.read_csv(path, header=None, nrows=1, dtype=str, sep=separator).iloc[0].dropna()
     if header.duplicated().any():  # pandas would number them
         raise ValueError(f"column '{header[header.duplicated()].iloc[0]}' stands in it twice")
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)
         options = {"index_col": False, "keep_default_na": False, "na_values": [""]}
-        rows = pandas.read_csv(path, dtype=str, low_memory=False, **options)
-    # Of the texts as they are written: pandas alone takes 007 for 7.
-    return rows.apply(
-        lambda v: v if encodings.normalize(v.name) in texts else encodings.type_column(v, str(path))
-    )
+        rows = pandas.read_csv(path, sep=separator, dtype=str, low_memory=False, **options)
+
+    def typed(values: Series[Any]) -> Series[Any]:
+        if encodings.normalize(values.name) in texts:
+            return values
+        known = values[~values.isin(encodings.NO_VALUE)].dropna()
+        if separator == ";" and known.str.fullmatch(DECIMAL).all():
+            values = values.str.replace(",", ".")
+        return encodings.type_column(values, str(path))
+
+    return rows.apply(typed)  # of the texts as they are written: pandas alone takes 007 for 7
+
+
+def _separator(path: Path) -> str:
+    """Return what stands between the columns of a CSV: a comma or, as Excel may write, another."""
+    with path.open(encoding="utf-8-sig") as lines:
+        header = next(lines, "")
+    return max(",;\t", key=header.count)
 
 
 def table_as_written(path: Path) -> DataFrame:
@@ -210,7 +227,8 @@ def table_as_written(path: Path) -> DataFrame:
         rows = pandas.read_parquet(path).rename(columns=str)
         names = set(rows.index.names)
         return rows.reset_index(drop=names == {None} or not names.isdisjoint(rows.columns))
-    return pandas.read_csv(path, dtype=str, keep_default_na=False, index_col=False)
+    options = {"keep_default_na": False, "index_col": False}
+    return pandas.read_csv(path, sep=_separator(path), dtype=str, **options)
 
 
 def target_column(path: Path | str, rows: DataFrame, reading: Reading) -> str:
