@@ -287,13 +287,7 @@ def evaluate_run(given: argparse.Namespace) -> None:
     terminal.console().print(metrics_table(found["metrics"], found["samples"]))
     if found["foreign"]:
         rows = [
-            {
-                "images": name,
-                "n": each["examples"],
-                "near": each["near"],
-                "uncertainty": by,
-                **by_it,
-            }
+            {"images": name, "n": each["examples"], "near": each["near"], "score": by, **by_it}
             for name, each in found["foreign"]["sources"].items()
             for by, by_it in each["uncertainties"].items()
         ]

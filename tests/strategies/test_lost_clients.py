@@ -189,7 +189,7 @@ def test_rounds_without_a_client_are_told_in_one_line_and_too_few_in_another() -
 
     rounds = [record(1, "a"), record(2), record(3, "a"), record(4, "a", "b")]
     a, b, few = describe_left_out(rounds)
-    assert a == "rounds 1, 3 and 4 without a (failed)"
+    assert a == "rounds 1, 3, 4 without a (failed)"
     assert b == "round 4 without b (failed)"
     assert "1 of 3" in few
     assert describe_left_out(rounds[:2]) == ["round 1 without a (failed)"]

@@ -94,7 +94,7 @@ class BrierScore(ExampleMetric):
 
 @metrics.register("negative-log-likelihood", aliases=("nll",))
 class NegativeLogLikelihood(ExampleMetric):
-    """Mean negative logarithm of the probability given to the label.
+    """Mean negative logarithm of the probability given to the label, in nats.
 
     mean_n −log p̄_{n, y_n}, at least 0, in nats: a proper score, 0 only for certain and right
     predictions, log C for uniform ones. The logarithm is that of the mean over the samples'

@@ -18,7 +18,7 @@ from bfl.evaluation.metrics import Metric, metric_names, metrics
 from bfl.evaluation.metrics.base import OF_SETS
 from bfl.evaluation.regression import ERROR
 from bfl.experiments.results.run_folder import PER_CLIENT
-from bfl.experiments.results.table import three_digits
+from bfl.experiments.results.table import NAMES, three_digits
 from bfl.federation.client_metrics import (
     BETTER,
     COUNTS,
@@ -28,13 +28,13 @@ from bfl.federation.client_metrics import (
     RETENTION_AREA,
     TEST_EXAMPLES,
 )
-from bfl.texts import counted, few
+from bfl.texts import few
 
 CLIENTS = "clients-"  # prefix of the names of means over the clients
 ACCURACY = "accuracy"
 CENTRAL = "all data in one place"
 INTERVAL, DIFFERENCE, OF_DIFFERENCE = "interval", "difference", "difference-interval"
-LEVEL, ONE_CLASS = "difference-level", "only-class"
+LOSS, OF_LOSS, ONE_CLASS = "nll-difference", "nll-difference-interval", "only-class"
 GAIN, OWN, OF_SEVERAL = "federation − own model", "own", "own-of-several-classes"
 
 CLIENTS_LEFT_OUT = "clients-left-out"
@@ -185,26 +185,25 @@ def describe_left_out(rounds: Sequence[Mapping[str, Any]], names: Sequence[str] 
 
 
 def name_rounds(numbers: Sequence[int]) -> str:
-    """Return rounds in words: "round 3", "rounds 3 and 4", "rounds 3, 5 and 6"."""
-    shown = [str(number) for number in numbers[:10]]
-    if len(numbers) == 1:
-        return f"round {shown[0]}"
-    if len(numbers) > len(shown):
-        return f"{len(numbers)} rounds, the first {', '.join(shown)},"
-    return f"rounds {', '.join(shown[:-1])} and {shown[-1]}"
+    """Return rounds in words: "round 3", "rounds 3, 4"."""
+    return f"round{'s' * (len(numbers) > 1)} {few(list(map(str, numbers)))}"
+
+
+def baseline_tables(found: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return tables of a federation and its baselines, as in ``run.json``, by their captions."""
+    tables = {"The federation beside the other models": own_rows(found)}
+    tables["All models on all test examples, with 95 % intervals"] = baseline_rows(found)
+    return {caption: rows for caption, rows in tables.items() if rows}
 
 
 def baseline_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a table of a federation and of its baselines, as in ``run.json``: a row a model.
-
-    Numbers are texts in three digits, with their 95 % intervals.
-    """
+    """Return a row a model, of texts in three digits; accuracies have their 95 % intervals."""
     models = {"the federation": found["federation"], CENTRAL: found.get("central")}
     models |= {f"{name} alone": own for name, own in found.get("local", {}).items()}
     rows = []
     for model, own in ((model, own) for model, own in models.items() if own):
-        hidden = ("examples", OWN, LEVEL, INTERVAL, DIFFERENCE, OF_DIFFERENCE)
-        shown = {name: three_digits(own[name]) for name in own if name not in hidden}
+        hidden = ("examples", OWN, INTERVAL, DIFFERENCE, OF_DIFFERENCE, LOSS, OF_LOSS)
+        shown = {NAMES.get(n, n): three_digits(own[n]) for n in own if n not in hidden}
         if INTERVAL in own:
             shown[next(iter(shown))] += f" ({' to '.join(map(three_digits, own[INTERVAL]))})"
         rows.append({"model": model, **shown})
@@ -231,31 +230,32 @@ def _side_by_side(row: Mapping[str, Any]) -> dict[str, str]:
         right = count and not errors
         return f"{round(count * value, 1):g} of {count}" if right else three_digits(value)
 
-    def signed(value: float) -> str:
-        return (f"{value:+.3g}" if errors else f"{100.0 * value:+.1f}").replace("-", "−")
-
-    own, unit = (row[ERROR], "in RMSE") if errors else (row[ACCURACY], "points")
+    own = row[ERROR] if errors else row[ACCURACY]
     if gain is None:
         return {"own model": shown(own), "shown": "nothing: not paired"}
     found = {"federation": shown(own + gain), "own model": shown(own)}
     low, high = row.get(OF_DIFFERENCE, (-math.inf, math.inf))
     low, high = (low, high) if errors else (max(low, -1.0), min(high, 1.0))
-    known = f" ({signed(low)} to {signed(high)})" if OF_DIFFERENCE in row else ""
-    found[GAIN] = f"{signed(gain)} {unit}{known}"
+    form = "+.3g" if errors else "+.3f"
+    known = f" ({_signed(low, form)} to {_signed(high, form)})" if OF_DIFFERENCE in row else ""
+    found[GAIN] = f"{_signed(gain, form)}{known}"
     if ONE_CLASS in row:
-        verdict = f"nothing: all {count} are “{row[ONE_CLASS]}”"
+        verdict = f"nothing: all are “{row[ONE_CLASS]}”"
     elif low <= 0.0 <= high:
-        half = f"{signed(max((high - low) / 2.0, abs(gain)))[1:]} {unit}"
-        least = f"not decided: {counted(count, 'example')} show no difference below about {half}"
-        verdict = least if known else "nothing: too few examples"
+        verdict = "not decided" if known else "nothing: too few examples"
     else:
         verdict = f"the federation is {'worse' if (low > 0.0) == errors else 'better'}"
     return found | {"shown": verdict}
 
 
-def baseline_verdict(found: Mapping[str, Any]) -> str:
-    """Return a sentence on whether federating was worth it, by the interval of the gain.
+def _signed(value: float, form: str = "+.3f") -> str:
+    return format(value, form).replace("-", "−")
 
+
+def baseline_verdict(found: Mapping[str, Any]) -> str:
+    """Return sentences on whether federating was worth it, by the interval of the gain.
+
+    The last one is on the negative log-likelihood of the same test examples, if it decides else.
     It is of all clients' own models together, without clients whose test examples are of one
     class, where others are left; or of the one of all data.
     """
@@ -269,16 +269,23 @@ def baseline_verdict(found: Mapping[str, Any]) -> str:
             return "Nothing is shown: the test examples of each client are of one class."
         without = f" (without {few(alike, 3)}, of one class)" if alike else ""
         other = f"the clients' own models, {'each on its own client' if own else 'on average'},"
-    elif found.get("local"):
-        return "An earlier version has compared the models; the command that did makes it anew."
     each = _side_by_side(row) if row else {}
     if GAIN not in each:
         return "The models have not been compared on the same test examples."
     words = ("is right for", f" test examples{without}", "for", "+")
     if ERROR in row:
         words = ("has an RMSE of", "", "of", "−")
+    shown, (low, high) = each["shown"], row.get(OF_DIFFERENCE, (0.0, 0.0))
+    if shown == "not decided":
+        least = three_digits(max((high - low) / 2.0, abs(row[DIFFERENCE])))
+        shown = f"not decided: {row['examples']} examples show no difference below about {least}"
+    low, high = row.get(OF_LOSS, (0.0, 0.0))
+    side = "better" if high < 0.0 else "worse" if low > 0.0 else ""
+    if side and not shown.endswith(side):
+        ends = f"{_signed(row[LOSS])} ({_signed(low)} to {_signed(high)})"
+        shown += f". By NLL of the same examples the federation is {side}: {ends}, − for it"
     return (
         f"The federation {words[0]} {each['federation']}{words[1]}, {other} {words[2]} "
         f"{each['own model'].partition(' ')[0]}: {each[GAIN]}, {words[3]} for the federation. "
-        f"{each['shown'][0].upper()}{each['shown'][1:]}."
+        f"{shown[0].upper()}{shown[1:]}."
     )

@@ -19,8 +19,8 @@ from bfl.experiments.results.summary import (
     BEFORE_CLOSING,
     OF_FOREIGN,
     auroc,
+    counts_by_client,
     only_classes,
-    owners_of,
 )
 from bfl.experiments.results.table import three_digits
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
@@ -147,28 +147,15 @@ def weaknesses(folder: RunFolder) -> Iterator[str]:
                 "the test examples do not show that the model is better than always to say the "
                 "most frequent class"
             )
-        owners, sites, alike = owners_of(folder), [], only_classes(folder)
-        for client, name in enumerate(folder.client_names() if owners is not None else ()):
-            own = np.asarray(owners == client)
-            hits, most = int(right[own].sum()), int(np.bincount(labels[own], minlength=1).max())
-            if client in alike:
-                rows = f"all {own.sum()} test rows of {name} are “{alike[client]}”"
-                yield f"{rows}: accuracy there cannot compare models"
-            elif own.any() and hits <= most:
-                sites.append(f"{name} ({most} against {hits} of {own.sum()})")
-        if sites:
-            always = "always to say the most frequent class is right at least as often as the model"
-            yield f"{always} at {few(sites)}"
         if confidence.mean() > wilson_interval(right.mean(), tested)[1]:
-            points = 100.0 * (confidence.mean() - right.mean())
-            yield f"it is overconfident, by {points:.2g} percentage points"
+            yield f"it is overconfident, by {confidence.mean() - right.mean():.2g}"
         sure = confidence >= SURE
         if (
             sure.any()
             and confidence[sure].mean() > wilson_interval(right[sure].mean(), sure.sum())[1]
         ):
             wrong = int((~right[sure]).sum())
-            yield f"of {sure.sum()} predictions that are {SURE:.0%} sure or more, {wrong} are wrong"
+            yield f"of {sure.sum()} predictions of a confidence from {SURE} on, {wrong} are wrong"
         if numbers.get(LIKELIHOOD, 0.0) > math.log(predictions.classes):
             yield "its NLL is worse than that of equal probabilities for all classes"
         threshold = float(config.get(UNFAMILIAR, 0.01))
@@ -179,6 +166,17 @@ def weaknesses(folder: RunFolder) -> Iterator[str]:
             if strange > most:
                 share = f"{strange} of {tested:,} test examples"
                 yield f"{share} are unlike the training data ({words})"
+    sites, names, alike = [], folder.client_names(), only_classes(folder)
+    for client, (counts, hits) in counts_by_client(folder).items():
+        name = names[client] if client < len(names) else f"client {client}"
+        if client in alike:
+            rows = f"all {counts.sum()} of {name} to test are"
+            yield f"{rows} “{alike[client]}”: accuracy compares nothing there"
+        elif hits.sum() <= counts.max():
+            sites.append(f"{name} ({counts.max()} against {hits.sum()} of {counts.sum()})")
+    if sites:
+        always = "always to say the most frequent class is right at least as often as the model"
+        yield f"{always} at {few(sites)}"
     rounds = [each for each in folder.rounds() if each.get(LIKELIHOOD) is not None]
     if rounds:
         best, last = min(rounds, key=lambda each: float(each[LIKELIHOOD])), rounds[-1]
@@ -191,6 +189,6 @@ def weaknesses(folder: RunFolder) -> Iterator[str]:
     passed = []
     for name in folder.read_json(run_folder.FOREIGN, {"sources": {}})["sources"]:
         flagged = numbers.get(f"{OF_FOREIGN}{name}-{UNFAMILIAR_SHARE}", 1.0)
-        passed += [f"{name} ({1.0 - flagged:.1%})"] if flagged < 0.5 else []
+        passed += [f"{name} ({three_digits(1.0 - flagged)})"] if flagged < 0.5 else []
     if passed:
         yield f"most foreign images pass as familiar: {', '.join(passed)}"

@@ -10,15 +10,13 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bfl.closing import heads
 from bfl.evaluation.metrics import higher_is_better, metrics, scores
 from bfl.evaluation.regression import ERROR, SQUARED
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results import clients, environment, figures, monitoring, run_folder, summary
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.results.table import ABSENT, tabulated, three_digits
+from bfl.experiments.results.table import ABSENT, NAMES, tabulated, three_digits
 from bfl.federation import client_metrics as of_client
 from bfl.texts import counted, few
 
@@ -39,17 +37,10 @@ SECTIONS = {
 
 ACCURACY, NLL, ECE = "accuracy", "negative-log-likelihood", "expected-calibration-error"
 COVERAGE, RANKED = "interval-coverage", "continuous-ranked-probability-score"
-NAMES = {
-    ERROR: "RMSE",
-    NLL: "NLL (nats)",
-    ECE: "ECE",
-    RANKED: "CRPS",
-    "auroc": "AUROC",
-}  # names of metrics on cards
-
 OF_MODELS = {
     "global-accuracy": "federated model's accuracy",
     f"global-{ERROR}": "federated model's RMSE",
+    f"global-{ECE}": "federated model's ECE",
     f"last-{of_client.MEME}accuracy": "accuracy after its own training",
     f"last-{of_client.PERSONAL}accuracy": "personal model's accuracy",
 }
@@ -155,7 +146,7 @@ class _Run:
             warned = (text for text in warned if monitoring.COLLAPSED not in text)
         self.compared = folder.read_json(run_folder.BASELINES, {})
         self.verdict = [clients.baseline_verdict(self.compared)] if self.compared else []
-        self.owners = summary.owners_of(folder)
+        self.owners, self.counts = summary.owners_of(folder), summary.counts_by_client(folder)
         self.made = folder.read_json(run_folder.ENVIRONMENT, {})
         self.columns = folder.read_json(run_folder.NETWORK, {}).get("columns") or ()
         self.held_back = 0
@@ -163,8 +154,7 @@ class _Run:
             with folder.reading_arrays(run_folder.CLOSING) as closing:
                 self.held_back = int(closing[heads.HELD_BACK])
         self.warnings = [*self.lost, *(FOLDERS.sub("", text) for text in warned)]
-        told = folder.holds(run_folder.PREDICTED_CLASSES)
-        self.classes = folder.predictions() if told else None
+        self.classes = folder.predictions() if folder.holds(run_folder.PREDICTED_CLASSES) else None
         self.tested, values = 0, dict[str, Any]()
         if self.classes is not None:
             self.tested = self.classes[1].size
@@ -235,18 +225,14 @@ def _how_sure(run: _Run) -> str:
     if run.classes is not None:
         predictions, labels = run.classes
         wrong = predictions.predicted != labels
-        confidence = float(predictions.confidence.mean())
-        gap = confidence - float(1.0 - wrong.mean())
-        calibrated = (
-            f"Its mean confidence, {three_digits(confidence)}, is {abs(100.0 * gap):.2g} "
-            f"percentage points {'above' if gap > 0 else 'below'} that accuracy"
-        )
+        confidence, accuracy = map(three_digits, (predictions.confidence.mean(), 1 - wrong.mean()))
+        calibrated = f"Its mean confidence is {confidence}, its accuracy {accuracy}"
         if not wrong.any() or wrong.all():
             return f"{calibrated}."
         area = summary.auroc(wrong, uncertainties.create("predictive-entropy").measure(predictions))
         return (
             f"{calibrated}. Of a right and a wrong prediction, it is less certain of the wrong one "
-            f"in {100.0 * area:.3g} % of all pairs (by chance: 50 %){_held_back(run)}."
+            f"in {three_digits(area)} of all pairs (by chance: 0.5){_held_back(run)}."
         )
     if (coverage := run.numbers.get(COVERAGE)) is not None:
         known = f" ({_interval(coverage, run.tested)})" if run.tested else ""
@@ -259,18 +245,7 @@ def _held_back(run: _Run) -> str:
     if heads.BEFORE not in run.numbers:
         return ""
     before, after = (three_digits(run.numbers[name]) for name in (heads.BEFORE, heads.AFTER))
-    worse = []
-    for name in (ACCURACY, ERROR, NLL, ECE):
-        now = run.numbers.get(name, 0.0)
-        was = run.numbers.get(f"{summary.BEFORE_CLOSING}{name}", now)
-        shown = [three_digits(was), three_digits(now)]
-        if (now < was if name == ACCURACY else now > was) and shown[0] != shown[1]:
-            worse.append(f"{NAMES.get(name, name)} from {' to '.join(shown)}")
-    return (
-        f". The closing round takes the log loss (NLL) of training examples that clients have held "
-        f"back from {before} to {after}"
-        + (f", and on the test examples worsens {few(worse)}" if worse else "")
-    )
+    return f". The closing takes the NLL of held-back training examples from {before} to {after}"
 
 
 def _what_to_beware(run: _Run) -> str:
@@ -291,8 +266,8 @@ def _cards(run: _Run) -> list[dict[str, Any]]:
     def add(name: str, value: float, *notes: str) -> None:
         cards.append({"name": name, "value": three_digits(value), "notes": [n for n in notes if n]})
 
-    def add_share(name: str, count: int, right: int) -> None:
-        add(name, right / count, _interval(right / count, count))
+    def add_share(name: str, count: int, right: int, *notes: str) -> None:
+        add(name, right / count, _interval(right / count, count), *notes)
 
     for name in (ACCURACY, ERROR, NLL, ECE, RANKED, COVERAGE):
         if (value := numbers.get(name)) is None:
@@ -306,11 +281,11 @@ def _cards(run: _Run) -> list[dict[str, Any]]:
     classes = list(run.shares_of_classes())
     if len(classes) == 2 and run.classes is not None and all(count for _, count, _ in classes):
         (negative, n0, right0), (positive, n1, right1) = classes
-        add_share(f"sensitivity: {positive}", n1, right1)
-        add_share(f"specificity: {negative}", n0, right0)
+        add_share(f"sensitivity: {positive}", n1, right1, "from a probability of 0.5 on")
+        add_share(f"specificity: {negative}", n0, right0, "below a probability of 0.5")
         predictions, labels = run.classes
         area = summary.auroc(labels == 1, predictions.mean_probability[:, 1])
-        add("AUROC", area, _area_interval(area, n1, n0), "threshold of the classes: 0.5")
+        add("AUROC", area, _area_interval(area, n1, n0))
     elif measured := [c for c in classes if c[1]]:
         name, count, right = min(measured, key=lambda c: c[2] / c[1])
         add_share(f"worst class: {name}", count, right)
@@ -339,13 +314,8 @@ def _sections(run: _Run) -> Iterator[Section]:
         yield Section("Warnings", items=run.warnings)
     if compared := run.compared:
         section = Section("Is federating worth it?", run.verdict)
-        for caption, rows in (
-            ("The federation beside the other models", clients.own_rows(compared)),
-            (f"All models on all {run.tested:,} test examples", clients.baseline_rows(compared)),
-        ):
-            named = [{NAMES.get(name, name): value for name, value in row.items()} for row in rows]
-            if named:
-                section.tabulate(caption, named)
+        for caption, rows in clients.baseline_tables(compared).items():
+            section.tabulate(caption, rows)
         yield section
     for title, names in SECTIONS.items():
         section = Section(title)
@@ -396,14 +366,15 @@ def _clients(run: _Run) -> list[dict[str, Any]]:
             **OF_MODELS,
             of_client.TEST_ACCURACY: OF_MODELS[f"last-{of_client.MEME}accuracy"],
         }.items():
-            if (value := own.get(name, of_node.get(name))) is None:
+            value = own.get(name, of_node.get(name))
+            if value is None or (name.endswith(ECE) and run.owners is not None):
                 continue
             shown = three_digits(value)
             if count and name.endswith(ACCURACY):
                 ends = _interval(value, int(count)).removeprefix("95 %: ")
                 shown = f"{shown} ({ends})"
             row[called] = shown
-        row |= _of_classes(run, client, own)
+        row |= _of_classes(run, client) if client in run.counts else {}
         reasons = [f"{clients.name_rounds(at)}: {why}" for why, at in lost.get(client, {}).items()]
         row |= {"rounds": len(rounds), "lost": "; ".join(reasons) or None}
         if rounds and (weight := rounds[-1].get("weight")) is not None:
@@ -414,26 +385,30 @@ def _clients(run: _Run) -> list[dict[str, Any]]:
     return [{n: row.get(n) for n in columns if n in known_of} for row in rows.values()]
 
 
-def _of_classes(run: _Run, client: int, measured: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the federated model's accuracy on a client's own test examples hides."""
+def _of_classes(run: _Run, client: int) -> dict[str, Any]:
+    """Return what the federated model's accuracy on a client's own test examples hides.
+
+    Few rows cannot carry a calibration error by bins. How far the mean prediction lies above what
+    was observed has the Wilson interval of the share that was observed.
+    """
     found: dict[str, Any] = {}
-    if measured.keys() >= {*of_client.COUNTS}:  # by the client itself
-        size, ones, right_ones, right_zeros = (int(measured[name]) for name in of_client.COUNTS)
-        counts, right = [size - ones, ones], [right_zeros, right_ones]
-    elif run.classes is None or run.owners is None or not (own := run.owners == client).any():
-        return {}
-    else:
-        predictions, labels = run.classes
-        labels, predicted = labels[own], predictions.predicted[own]
-        classes, certain = predictions.classes, predictions.confidence[own] >= monitoring.SURE
-        wrong = (certain & (predicted != labels)).sum()
-        found[f"wrong of those {monitoring.SURE:.0%} sure"] = f"{wrong} of {certain.sum()}"
-        counts = np.bincount(labels, minlength=classes).tolist()
-        right = np.bincount(labels[predicted == labels], minlength=classes).tolist()
-    found["always the most frequent class"] = max(counts) / sum(counts)
-    if max(counts) == sum(counts):
-        name = (run.folder.class_names() or range(len(counts)))[int(np.argmax(counts))]
-        found["always the most frequent class"] = f"all are “{name}”: accuracy compares nothing"
+    counts, right = run.counts[client]
+    names = run.folder.class_names() or range(len(counts))
+    if run.classes is not None and run.owners is not None and (run.owners == client).any():
+        (predictions, labels), own = run.classes, run.owners == client
+        wrong, confidence = (predictions.predicted != labels)[own], predictions.confidence[own]
+        sure, those = confidence >= monitoring.SURE, f"a confidence from {monitoring.SURE} on"
+        found[f"wrong, of {those}"] = f"{(wrong & sure).sum()} of {sure.sum()}"
+        name, predicted, share = "confidence − accuracy", confidence.mean(), 1.0 - wrong.mean()
+        if len(counts) == 2:
+            name = f"mean probability − share of “{names[1]}”"
+            predicted, share = predictions.mean_probability[own, 1].mean(), counts[1] / own.sum()
+        low, high = (predicted - end for end in scores.wilson_interval(share, own.sum())[::-1])
+        found[name] = f"{predicted - share:+.3f} ({low:+.3f} to {high:+.3f})".replace("-", "−")
+    found["always the most frequent class"] = counts.max() / counts.sum()
+    if counts.max() == counts.sum():
+        only = f"all are “{names[int(counts.argmax())]}”"
+        found["always the most frequent class"] = f"{only}: accuracy compares nothing"
     if len(counts) == 2:
         for name, label in (("sensitivity", 1), ("specificity", 0)):
             found[name] = f"{right[label]} of {counts[label]}"

@@ -294,8 +294,6 @@ class RunFolder(Files):
         """Return the warnings, a line each."""
         return list(map(str, self.read_json(RUN, {}).get(_WARNINGS, [])))
 
-    # Configuration and results -----------------------------------------------------------------
-
     def config(self, missing: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the configuration; ``missing`` if it is given and the folder has none."""
         if missing is not None and not self.holds(CONFIG):
@@ -362,8 +360,6 @@ class RunFolder(Files):
             f"{end if made else ''}"
         )
 
-    # Rounds ------------------------------------------------------------------------------------
-
     def append_round(self, entry: Mapping[str, Any]) -> None:
         """Append one round's line, and flush it to the disk.
 
@@ -407,8 +403,6 @@ class RunFolder(Files):
     def write_rounds(self, entries: Iterable[Mapping[str, Any]]) -> None:
         """Replace the lines of all rounds."""
         self.write(ROUNDS, b"".join(map(_line_of, entries)))
-
-    # Posterior and predictions -----------------------------------------------------------------
 
     def write_posterior(self, posterior: Posterior, manifest: Manifest) -> None:
         """Write the global posterior, and the manifest of its vectors."""
@@ -493,9 +487,6 @@ def _as_toml(config: Mapping[str, Any]) -> bytes:
 
 def _line_of(entry: Mapping[str, Any]) -> bytes:
     return (json.dumps(plain(entry)) + "\n").encode()
-
-
-# The key of a run, the lock of its server, and the digest of its partition ------------------------
 
 
 def run_key(folder: Path) -> str:

@@ -15,12 +15,14 @@ from bfl.evaluation import uncertainty
 from bfl.evaluation.evaluated_ensemble import EvaluatedEnsemble, prefixed
 from bfl.evaluation.metrics import ExampleMetric, evaluate, metrics
 from bfl.evaluation.metrics.base import set_numbers
+from bfl.evaluation.metrics.scores import NegativeLogLikelihood
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.regression import RANKED_BY, SQUARED, Mixtures
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.evaluation.uncertainty.retention import random_gain, retention_gain
 from bfl.experiments.results import run_folder as files
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.federation.client_metrics import COUNTS, TEST_EXAMPLES
 from bfl.posteriors import Posterior
 
 Numbers = npt.NDArray[np.float64]
@@ -183,16 +185,39 @@ def owners_of(folder: RunFolder) -> npt.NDArray[np.int64] | None:
         return np.asarray(held[OWNERS], np.int64)
 
 
+def counts_by_client(folder: RunFolder) -> dict[int, npt.NDArray[np.int64]]:
+    """Return, by client, how many of its test examples each class has, and how many are right.
+
+    Both counts are one array (2, C). A client may have counted its own, of two classes.
+    """
+    found = {}
+    for client, row in folder.read_json(files.CLIENTS, {}).items():
+        if row.keys() >= {*COUNTS} and row[TEST_EXAMPLES]:
+            size, ones, right_ones, right_zeros = (int(row[name]) for name in COUNTS)
+            found[int(client)] = np.array([[size - ones, ones], [right_zeros, right_ones]])
+    owners = owners_of(folder)
+    if owners is not None and folder.holds(files.PREDICTED_CLASSES):
+        predictions, labels = folder.predictions()
+        for client in np.unique(owners[owners >= 0]).tolist():
+            own = owners == client
+            parts = labels[own], labels[own & (predictions.predicted == labels)]
+            found[client] = np.stack([np.bincount(p, minlength=predictions.classes) for p in parts])
+    return found
+
+
 def only_classes(folder: RunFolder) -> dict[int, str]:
     """Return, by client, the class of all its test examples, where they are of one class."""
-    if (owners := owners_of(folder)) is None or not folder.holds(files.PREDICTED_CLASSES):
-        return {}
-    labels, names = folder.predictions()[1], folder.class_names()
-    found = {}
-    for client in np.unique(owners[owners >= 0]).tolist():
-        if (classes := np.unique(labels[owners == client])).size == 1:
-            found[client] = names[classes[0]] if names else str(classes[0])
-    return found
+    names = folder.class_names()
+    return {
+        client: names[int(counts.argmax())] if names else str(counts.argmax())
+        for client, (counts, _) in counts_by_client(folder).items()
+        if (counts > 0).sum() == 1
+    }
+
+
+def final_losses(folder: RunFolder) -> Numbers:
+    """Return the negative log-likelihood of each test example, in nats (N,), of classes."""
+    return NegativeLogLikelihood().values(*folder.predictions())
 
 
 def final_values(folder: RunFolder) -> Numbers | None:

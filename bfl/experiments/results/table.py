@@ -135,25 +135,27 @@ def markdown_table(table: pd.DataFrame, numbers: int | None = None) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-_MATTER = {
+NAMES = {
     "accuracy": "accuracy",
     "root-mean-squared-error": "RMSE",
     "negative-log-likelihood": "NLL",
     "expected-calibration-error": "ECE",
     "mean-epistemic": "epistemic",
-}
-_AT_THE_END = {
     "interval-coverage": "coverage of 90 % intervals",
     "continuous-ranked-probability-score": "CRPS",
     "brier-score": "Brier",
+    "auroc": "AUROC",
 }
+"""Short names of metrics."""
+
+_MATTER = dict(list(NAMES.items())[:5])
 _DETAILS = {
     f"{NAMESPACE}{TRAIN_LIKELIHOOD}": "train NLL",
     f"{NAMESPACE}{TRAIN_DIVERGENCE_PER_EXAMPLE}": "train KL/N",
 }
 _BOUNDS = {EPSILON: "ε", EXAMPLE_EPSILON: "ε of examples", "failures": "failures"}
 _UNLESS_ZERO = ("failures", "mean-epistemic")
-"""Numbers of a round's line, and of the end's, with their labels; details are for ``verbose``.
+"""Numbers of a round's line, with their labels; details are for ``verbose``.
 
 A network of points has no epistemic part.
 """
@@ -215,7 +217,7 @@ class ProgressReport:
 
     def end(self, metrics: Mapping[str, Any], folder: Path, *, over: bool = True) -> None:
         """Print the main numbers of a run, its folder and, if it is over, the next command."""
-        if shown := _shown(metrics, {**_MATTER, **_AT_THE_END}, most=4):
+        if shown := _shown(metrics, NAMES, most=4):
             self.say(f"final  {shown}")
         for line in last_lines(folder)[: 1 + over]:
             self.say(line)

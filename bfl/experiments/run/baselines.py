@@ -24,7 +24,7 @@ from bfl.evaluation.regression import ERROR
 from bfl.experiments.results import clients as by_client
 from bfl.experiments.results import summary
 from bfl.experiments.results.run_folder import BASELINES, CONFIG, METRICS, PARTITION, RunFolder
-from bfl.experiments.results.table import last_lines
+from bfl.experiments.results.table import ABSENT, last_lines
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 
 LOCAL, CENTRAL = "local", "central"
@@ -156,10 +156,11 @@ def make_baselines(
             held_back = sum(held_back_count(size, share) for size in sizes)
             plain["calibration-share"] = held_back / sum(sizes)
         found[CENTRAL] = measured(CENTRAL, {"partition": "iid"}, 1)
+    from pandas import DataFrame
+
     folder.write_json(BASELINES, found)
-    for row in (*by_client.baseline_rows(found), *by_client.own_rows(found)):
-        shown = "  ".join(f"{key} {row[key]}" for key in row if key != "model")
-        tell(f"{row['model']}: {shown}")
+    for caption, rows in by_client.baseline_tables(found).items():
+        tell(f"{caption}:\n{DataFrame(rows).to_string(index=False, na_rep=ABSENT)}")
     tell(by_client.baseline_verdict(found))
     tell(last_lines(folder.path, "a page to send, with this comparison")[1])
 
@@ -189,6 +190,8 @@ def compared(
         theirs = None
     owners, errors = summary.owners_of(folder), ERROR in found
     found |= of_examples(values, theirs, errors=errors, level=level)
+    if federation and theirs is not None and not errors:
+        found |= _loss_difference(*map(summary.final_losses, (federation, folder)))
     if theirs is not None and owners is not None and (own := owners == client).any():
         found[by_client.OWN] = of_examples(values[own], theirs[own], errors=errors, level=level)
     return found
@@ -202,16 +205,25 @@ def of_own_models(
     Each is judged on its client's test examples; where no client has any, all by their mean.
     Nothing where they have not predicted the same examples.
     """
-    theirs, owners = summary.final_values(federation), summary.owners_of(federation)
-    each = [own for own in map(summary.final_values, alone) if own is not None]
-    if theirs is None or [own.size for own in each] != [theirs.size] * len(alone):
-        return {}
-    values, rows = np.mean(each, axis=0), np.arange(theirs.size)
-    if owners is not None and (owners >= 0).any():
-        rows = np.flatnonzero((owners >= 0) & ~np.isin(owners, without))
-        values = np.stack(each)[owners[rows], rows]
+    owners, found = summary.owners_of(federation), dict[str, Any]()
+    if owners is None and without:
+        return found
     errors = ERROR in federation.metrics()
-    return of_examples(values, theirs[rows], errors=errors) if rows.size else {}
+    for values_of in (summary.final_values, summary.final_losses)[: 1 if errors else 2]:
+        theirs = values_of(federation)
+        each = [own for own in map(values_of, alone) if own is not None]
+        if theirs is None or [own.size for own in each] != [theirs.size] * len(alone):
+            break
+        values, rows = np.mean(each, axis=0), np.arange(theirs.size)
+        if owners is not None and (owners >= 0).any():
+            rows = np.flatnonzero((owners >= 0) & ~np.isin(owners, without))
+            values = np.stack(each)[owners[rows], rows]
+        if not rows.size:
+            break
+        if found:
+            return found | _loss_difference(theirs[rows], values)
+        found = of_examples(values, theirs[rows], errors=errors)
+    return found
 
 
 def of_examples(
@@ -231,11 +243,8 @@ def of_examples(
         if theirs is None:
             return found
         each = theirs - values
-        paired = {
-            by_client.DIFFERENCE: float(each.mean()),
-            by_client.OF_DIFFERENCE: [*paired_interval(each, level)],
-        }
-        return found | paired | {by_client.LEVEL: level}
+        ends = [*paired_interval(each, level)]
+        return found | {by_client.DIFFERENCE: float(each.mean()), by_client.OF_DIFFERENCE: ends}
     own = math.sqrt(mean)
     found = {ERROR: own, "examples": count}
     if count >= LEAST_ERRORS and own:  # by the delta method
@@ -244,11 +253,19 @@ def of_examples(
     if theirs is None:
         return found
     ours = math.sqrt(float(theirs.mean()))
-    found |= {by_client.DIFFERENCE: ours - own, by_client.LEVEL: level}
+    found[by_client.DIFFERENCE] = ours - own
     if count >= LEAST_ERRORS:
         half = _half_of_interval((theirs - values) / (ours + own or 1.0), level)
         found[by_client.OF_DIFFERENCE] = [ours - own - half, ours - own + half]
     return found
+
+
+def _loss_difference(theirs: summary.Numbers, values: summary.Numbers) -> dict[str, Any]:
+    """Return a federation's mean loss (N,) minus another model's, and its paired 95 % interval."""
+    if values.size < LEAST_ERRORS:
+        return {}
+    mean, half = float((theirs - values).mean()), _half_of_interval(theirs - values, 0.95)
+    return {by_client.LOSS: mean, by_client.OF_LOSS: [mean - half, mean + half]}
 
 
 def _half_of_interval(values: summary.Numbers, level: float) -> float:

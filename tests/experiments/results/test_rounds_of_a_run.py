@@ -75,14 +75,15 @@ def test_the_verdict_on_federating_follows_the_intervals() -> None:
     assert "right for 22 of 40 test examples" in baseline_verdict(found)
     verdicts = [row["shown"].partition(":")[0].split()[-1] for row in own_rows(found)]
     assert verdicts == ["better", "worse", "decided", "nothing", "worse", "decided"]
-    assert "below about 5.0 points" in own_rows(found)[-1]["shown"]  # as the gain has not shown
+    assert "below about 0.0500" in baseline_verdict(found)  # as the gain has not shown
+    for high, decides in ((-0.25, True), (0.25, False)):
+        loss = {"nll-difference": -0.5, "nll-difference-interval": [-1.0, high]}
+        assert ("NLL" in baseline_verdict({**found, "own": found["own"] | loss})) == decides
     found["local"]["Bergen"]["own"]["only-class"] = "ill"
-    assert own_rows(found)[0]["shown"] == "nothing: all 40 are “ill”"
+    assert own_rows(found)[0]["shown"] == "nothing: all are “ill”"
     assert "Nothing" in baseline_verdict(found)
     found["own-of-several-classes"] = {**own(0.1, 0.3), "examples": 20}
     assert "right for 14 of 20 test examples (without Bergen" in baseline_verdict(found)
-    models = [row["model"] for row in baseline_rows(found)]
-    assert models[1:3] == ["all data in one place", "Bergen alone"]
     assert baseline_rows(found)[0]["accuracy"] == "0.600 (0.550 to 0.650)"
     # A greater error is worse.
     error = {"root-mean-squared-error": 2.0}

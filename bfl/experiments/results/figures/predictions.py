@@ -49,8 +49,7 @@ def confusion_matrix(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
     axes.set(xlabel="predicted class", ylabel="true class")
     for axis in (axes.xaxis, axes.yaxis):
         style.name_ticks(axis, names, len(counts))
-    bar = drawing.colorbar(image, label="share of the true class (%)")
-    style.percent_axis(bar.ax.yaxis)
+    drawing.colorbar(image, label="share of the true class")
     right = int(np.trace(counts))
     return drawing, f"Confusion matrix · {right:,} of {counts.sum():,} test examples right"
 
@@ -92,7 +91,7 @@ def reliability_diagram(folder: RunFolder) -> tuple[MatplotlibFigure, str] | Non
     ends = wilson_interval(accuracy, bins.count[filled])
     upper.vlines(left + width / 2, *ends, color=INK, linewidth=1.0, label="95 % interval")
     upper.plot([0, 1], [0, 1], label="calibrated", **DIAGONAL)
-    upper.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0), ylabel="accuracy (%)")
+    upper.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0), ylabel="accuracy")
     upper.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     drawn = lower.bar(bins.edges[:-1], share, widths, color=FAINT, **bars)
     lower.bar_label(drawn, map(str, bins.count), padding=2, rotation=90, fontsize=6)
@@ -100,12 +99,11 @@ def reliability_diagram(folder: RunFolder) -> tuple[MatplotlibFigure, str] | Non
     looks = (("accuracy", accuracy, "-"), ("confidence", confidence, "--"))
     for (what, values, dash), color in zip(looks, COLORS, strict=False):
         mean = float(np.sum(values * share[filled]))
-        lower.axvline(mean, color=color, linestyle=dash, label=f"mean {what} {100 * mean:.1f}%")
+        lower.axvline(mean, color=color, linestyle=dash, label=f"mean {what} {mean:.3f}")
     # Below the axes, where it covers no bar and no number.
     lower.legend(loc="upper center", bbox_to_anchor=(0.5, -0.3), ncols=2)
-    lower.set(xlabel="confidence (%)", ylabel="examples (%)")
-    style.percent_axis(upper.yaxis, lower.xaxis, lower.yaxis)
-    error = f"ECE {100 * bins.error:.2f}% ({bins.count.size} bins)"
+    lower.set(xlabel="confidence", ylabel="share of examples")
+    error = f"ECE {three_digits(bins.error)} ({bins.count.size} bins)"
     return drawing, f"Reliability diagram · {error}"
 
 
@@ -144,8 +142,7 @@ def retention_curves(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
         left.set_ylabel("mean squared error")
     else:
         oracle = np.minimum(1.0, whole / fraction)
-        style.percent_axis(left.yaxis)
-        left.set_ylabel("accuracy (%)")
+        left.set_ylabel("accuracy")
     left.plot(fraction, oracle, color=FAINT, linewidth=1.0, linestyle=":", label="oracle")
     right.set_ylabel("negative log-likelihood (nats)")
     # Below the axes, as no corner of the panels is free in every run.
@@ -164,8 +161,7 @@ def _draw_retention(axes: Axes, fraction: Any, curves: Mapping[str, Any]) -> flo
     axes.axhline(
         base, color=FAINT, linewidth=1.0, label=f"at random (area {three_digits(base)})", zorder=1
     )
-    axes.set(xlim=(0.0, 1.0), xlabel="data retained (%)")
-    style.percent_axis(axes.xaxis)
+    axes.set(xlim=(0.0, 1.0), xlabel="share of data retained")
     return base
 
 
@@ -193,8 +189,7 @@ def familiarity(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
         shares = np.arange(1, values.size + 1) / max(values.size, 1)
         look = {**style.look_of(index), "label": f"{what} ({values.size})"}
         axes.step(values, shares, where="post", **look)
-    axes.set(xlabel="familiarity (%)", ylabel="test examples at most as familiar (%)")
-    style.percent_axis(axes.xaxis, axes.yaxis)
+    axes.set(xlabel="familiarity", ylabel="share of test examples at most as familiar")
     axes.legend()
     return drawing, "Familiarity of test examples"
 
@@ -222,8 +217,7 @@ def member_confidences(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None
             left = edges[:-1] + place * width
             axes.bar(left, heights, width, align="edge", color=color, label=what)
         axes.set_title(kind)
-        axes.set(xlim=(0.0, 1.0), xlabel="confidence (%)", ylabel="test examples of a model")
-        style.percent_axis(axes.xaxis)
+        axes.set(xlim=(0.0, 1.0), xlabel="confidence", ylabel="test examples of a model")
     handles, names = panels[0].get_legend_handles_labels()
     drawing.legend(handles, names, loc="outside lower center", ncols=2)
     return drawing, "Confidences of an ensemble's members"
@@ -259,8 +253,7 @@ def predicted_numbers(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
     right.plot([0, 1], [0, 1], label="calibrated", **DIAGONAL)
     inside = [(place <= level).mean() for level in levels]
     right.plot(levels, inside, color=COLORS[0], label="test examples")
-    right.set(xlabel="probability of the interval (%)", ylabel="targets within it (%)")
-    style.percent_axis(right.xaxis, right.yaxis)
+    right.set(xlabel="probability of the interval", ylabel="share of targets within it")
     left.legend()
     right.legend()
     style.label_panels(left, right)
@@ -295,7 +288,6 @@ def foreign_images(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
     axes.set_xscale("symlog", linthresh=max(1e-3, float(np.ptp(test)) / 2))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_xlabel(score.replace("-", " ") + (" (nats)" if score == "feature-density" else ""))
-    axes.set_ylabel("images below that score (%)")
-    style.percent_axis(axes.yaxis)
+    axes.set_ylabel("share of images below that score")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
     return drawing, "Foreign images against test images"

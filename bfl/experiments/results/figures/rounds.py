@@ -59,9 +59,6 @@ def learning_curve(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
             axes.set_title(f"last {points[-1][1]:.3g}", loc="right")
         if held := finite_points(rounds, f"{VALIDATION}{metric}"):
             axes.plot(*np.transpose(held), color=INK, linestyle="--")
-    if first == ACCURACY:
-        style.percent_axis(panels[0].yaxis)
-        panels[0].set_ylabel("accuracy (%)")
     style.label_panels(*panels)
     return drawing, "Learning curve"
 
@@ -132,11 +129,11 @@ def _label_decades(axis: Axis) -> None:
 PANELS = {
     TRAIN_LIKELIHOOD: "training NLL (nats)",
     TRAIN_DIVERGENCE: "divergence (nats)",
-    "weight": "weight (%)",
+    "weight": "weight",
     TRAIN_SECONDS: "seconds",
-    TEST_ACCURACY: "own test accuracy (%)",
-    f"{PERSONAL}accuracy": "personal model's accuracy (%)",
-    f"{MEME}accuracy": "meme's accuracy (%)",
+    TEST_ACCURACY: "own test accuracy",
+    f"{PERSONAL}accuracy": "personal model's accuracy",
+    f"{MEME}accuracy": "meme's accuracy",
 }
 """Panels' titles, by the clients' metric that they show."""
 
@@ -176,8 +173,6 @@ def client_curves(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
             axes.plot(values.median(axis=1), color=INK, marker=marker, ms=3.0, label="median")
         axes.set_ylabel(PANELS[name])
         _label_rounds(axes)
-        if "%" in PANELS[name]:
-            style.percent_axis(axes.yaxis)
     handles, labels = grid[0].get_legend_handles_labels()
     drawing.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)))
     style.label_panels(*grid[: len(measured)])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+import tomllib
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -34,31 +35,7 @@ LEAST_REM_AN_INCH = 5.0  # on a narrow page, which scrolls wider figures
 REM_AN_INCH = 7.0  # on a page, where figures' letters of 9 points are as its own small ones
 NAMED = 40  # the most classes, or clients, with names at an axis
 
-_STYLE = {
-    "font.size": 9.0,
-    "axes.titlesize": 9.5,
-    "axes.labelsize": 9.0,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "xtick.labelsize": 8.0,
-    "ytick.labelsize": 8.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.7,
-    "lines.linewidth": 1.6,
-    "legend.fontsize": 8.0,
-    "legend.frameon": False,
-    "legend.facecolor": PAPER,
-    "figure.titlesize": 10.0,
-    "figure.constrained_layout.use": True,
-    "text.parse_math": False,  # a dollar sign in a name must not start a formula
-}
+_STYLE = tomllib.loads(Path(__file__).with_name("style.toml").read_text(encoding="utf-8"))
 
 
 @contextmanager
@@ -125,9 +102,6 @@ def svg(figure: MatplotlibFigure, name: str) -> str:
     return head + text[text.index(">", text.index("<svg")) + 1 :]
 
 
-# Titles and names --------------------------------------------------------------------------------
-
-
 def run_title(folder: RunFolder) -> str:
     """Return the main choices of a run in two lines: its data, network and rule; whose data.
 
@@ -162,9 +136,6 @@ def short_names(names: Sequence[str], longest: int = 24) -> list[str]:
         f"{number}: {name}"[:longest] if short.count(name) > 1 else name
         for number, name in enumerate(short)
     ]
-
-
-# Axes --------------------------------------------------------------------------------------------
 
 
 def label_panels(*axes: Axes) -> None:
