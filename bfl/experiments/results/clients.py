@@ -156,8 +156,7 @@ def describe_clients(table: Mapping[str, Mapping[str, float]], called: Sequence[
         for client, name in enumerate(called)
         if f"global-{metric}" in (row := table.get(str(client), {}))
     ]
-    means = "means over clients (final: over all test examples), then by name"
-    return f"own test data of {len(table)} clients, {means}: {', '.join(shown)}"
+    return f"own test data of {len(table)} clients, means, then by name: {', '.join(shown)}"
 
 
 def describe_left_out(rounds: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> list[str]:

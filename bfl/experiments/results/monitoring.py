@@ -170,7 +170,7 @@ def weaknesses(folder: RunFolder) -> Iterator[str]:
     for client, (counts, hits) in counts_by_client(folder).items():
         name = names[client] if client < len(names) else f"client {client}"
         if client in alike:
-            rows = f"all {counts.sum()} of {name} to test are"
+            rows = f"all {counts.sum()} test examples of {name} are"
             yield f"{rows} “{alike[client]}”: accuracy compares nothing there"
         elif hits.sum() <= counts.max():
             sites.append(f"{name} ({counts.max()} against {hits.sum()} of {counts.sum()})")
