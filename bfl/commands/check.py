@@ -132,7 +132,9 @@ def _contents(dataset: Dataset, keys: Keys, site: str) -> Iterator[str]:
     of_site, tested = labels[: len(sites)], tested[: len(sites)]  # test/CLASS is of no site
     tests = {name: of_site[(sites == name) & tested] for name in names}
     one_class = [name for name in names if len({*tests[name].tolist()}) == 1]
-    worst = sorted(names, key=lambda name: (name not in one_class, (sites == name).sum()))
+    owned = {name: np.bincount(of_site[sites == name]) for name in names}
+    ranks = {n: (n not in one_class, (own > 0).sum(), own.sum()) for n, own in owned.items()}
+    worst = sorted(names, key=ranks.__getitem__)
     shown = [name for name in names if name in worst[:MOST_SITES]]
     if dataset.encoding:
         columns = [column.name for column in dataset.encoding.columns]
