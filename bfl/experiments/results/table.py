@@ -111,6 +111,13 @@ def print_rows(rows: Sequence[Mapping[str, Any]], title: str) -> None:
     console.print(table)
 
 
+def plain_table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Return a table of rows of texts as lines without rules."""
+    import pandas as pd
+
+    return pd.DataFrame(rows).to_string(index=False, na_rep=ABSENT)
+
+
 def metrics_table(metrics: Mapping[str, float], samples: int | None = None) -> Table:
     """Return a table of final metrics, and of how many Monte Carlo samples, with better sides."""
     title = f"Final metrics, {samples} Monte Carlo samples" if samples else "Final metrics"

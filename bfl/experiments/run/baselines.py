@@ -24,7 +24,7 @@ from bfl.evaluation.regression import ERROR
 from bfl.experiments.results import clients as by_client
 from bfl.experiments.results import summary
 from bfl.experiments.results.run_folder import BASELINES, CONFIG, METRICS, PARTITION, RunFolder
-from bfl.experiments.results.table import ABSENT, last_lines
+from bfl.experiments.results.table import last_lines, plain_table
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 
 LOCAL, CENTRAL = "local", "central"
@@ -156,11 +156,9 @@ def make_baselines(
             held_back = sum(held_back_count(size, share) for size in sizes)
             plain["calibration-share"] = held_back / sum(sizes)
         found[CENTRAL] = measured(CENTRAL, {"partition": "iid"}, 1)
-    from pandas import DataFrame
-
     folder.write_json(BASELINES, found)
     for caption, rows in by_client.baseline_tables(found).items():
-        tell(f"{caption}:\n{DataFrame(rows).to_string(index=False, na_rep=ABSENT)}")
+        tell(f"{caption}:\n{plain_table(rows)}")
     tell(by_client.baseline_verdict(found))
     tell(last_lines(folder.path, "a page to send, with this comparison")[1])
 
