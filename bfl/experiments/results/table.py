@@ -115,7 +115,7 @@ def plain_table(rows: Sequence[Mapping[str, str]]) -> str:
     """Return a table of rows of texts as lines without rules."""
     import pandas as pd
 
-    return pd.DataFrame(rows).to_string(index=False, na_rep=ABSENT)
+    return str(pd.DataFrame(rows).to_string(index=False, na_rep=ABSENT))
 
 
 def metrics_table(metrics: Mapping[str, float], samples: int | None = None) -> Table:
