@@ -142,7 +142,7 @@ def test_the_app_takes_the_keys_of_plugins(tmp_path: Path, monkeypatch: pytest.M
     text = app.for_flwr_run({**text, "size-power": 0.75, "alpha": 1.0})
     assert text.keys() == {"plugins", "plugin-settings", "alpha"} <= app.declared.keys()
     with pytest.raises(ConfigurationError, match="did you mean 'size-power'"):
-        app.for_flwr_run({**named, "sise-power": 2.0})
+        resolve(app.run_config({**named, "sise-power": 2.0}))
     configuration = resolve({**app.run_config(text), "weighting": "power-of-size", "rounds": 8})
     assert (configuration.values["size-power"], configuration.keys.rounds) == (0.75, 8)
     with pytest.raises(ConfigurationError, match=r"size-power is 1\.5.*1"):

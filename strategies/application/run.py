@@ -134,7 +134,9 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
         with open_run(configuration, name, *recorded) as (folder, checkpoint):
             progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
             backend = "" if engine.client_threads is None else "serial"
-            advice = engine.advice = describe_resumption(folder, backend)
+            advice = describe_resumption(folder, backend)
+            if not (engine.console and engine.console.quiet):  # a baseline's is its run's
+                engine.advice = advice
             evaluation.write_network(folder, configuration, divided.dataset)
             folder.write_json(files.PARTITION, described)
             for text in () if configuration.hides_measurements else warnings:

@@ -14,7 +14,7 @@ from bfl.commands.main import main
 from bfl.deployment.run import LAST
 from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics.scores import NegativeLogLikelihood
-from bfl.experiments.results.clients import own_rows
+from bfl.experiments.results.clients import GAIN, baseline_rows, own_rows
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.summary import final_values, write_owners
 from bfl.experiments.run.baselines import compared, make_baselines, of_examples, of_own_models
@@ -72,6 +72,7 @@ def test_baselines_stand_beside_the_federation(tmp_path: Path) -> None:
     partitions = [folder.read_json("run.json:partition") for folder in folders]
     assert partitions[0] == partitions[1] == partitions[3]
     assert found["local"]["client 0"] != found["local"]["client 1"]
+    assert [GAIN in row for row in baseline_rows(found)] == [False, True, True, True]
 
 
 def test_errors_are_compared_by_students_t_and_each_client_on_its_own_rows(tmp_path: Path) -> None:

@@ -91,7 +91,6 @@ class FlowerApp:
 
     def for_flwr_run(self, overrides: Mapping[str, Any]) -> Values:
         """Return overrides that Flower itself takes: keys that it does not know go into a text."""
-        self.run_config(overrides)
         undeclared = {k: v for k, v in overrides.items() if k not in self.declared}
         taken = {k: v for k, v in overrides.items() if k in self.declared}
         if undeclared:

@@ -35,7 +35,7 @@ ACCURACY = "accuracy"
 CENTRAL = "all data in one place"
 INTERVAL, DIFFERENCE, OF_DIFFERENCE = "interval", "difference", "difference-interval"
 LOSS, OF_LOSS, ONE_CLASS = "nll-difference", "nll-difference-interval", "only-class"
-GAIN, OWN, OF_SEVERAL = "federation − own model", "own", "own-of-several-classes"
+GAIN, OWN, OF_SEVERAL = "federation − other model", "own", "own-of-several-classes"
 
 CLIENTS_LEFT_OUT = "clients-left-out"
 """The entry of a round's record with a ``{"client", "name", "reason"}`` for each selected client
@@ -205,7 +205,8 @@ def baseline_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
         shown = {NAMES.get(n, n): three_digits(own[n]) for n in own if n not in hidden}
         if INTERVAL in own:
             shown[next(iter(shown))] += f" ({' to '.join(map(three_digits, own[INTERVAL]))})"
-        rows.append({"model": model, **shown})
+        beside = _side_by_side(own) if DIFFERENCE in own else {}  # its last two say more
+        rows.append({"model": model, **shown} | {n: beside[n] for n in [*beside][-2:]})
     return rows
 
 
@@ -216,7 +217,7 @@ def own_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     local = found.get("local", {})
     rows = {f"{name} alone": row.get(OWN, row) for name, row in local.items()}
-    rows |= {CENTRAL: found.get("central"), "each client alone, together": found.get(OWN)}
+    rows |= {CENTRAL: found.get("central"), "all clients' own models": found.get(OWN)}
     alike = [name for name, row in local.items() if ONE_CLASS in row.get(OWN, {})]
     rows |= {f"the same without {few(alike, 3)}": found.get(OF_SEVERAL)}
     return [{"model": name} | _side_by_side(row) for name, row in rows.items() if row]
@@ -231,8 +232,8 @@ def _side_by_side(row: Mapping[str, Any]) -> dict[str, str]:
 
     own = row[ERROR] if errors else row[ACCURACY]
     if gain is None:
-        return {"own model": shown(own), "shown": "nothing: not paired"}
-    found = {"federation": shown(own + gain), "own model": shown(own)}
+        return {"other model": shown(own), "shown": "nothing: not paired"}
+    found = {"federation": shown(own + gain), "other model": shown(own)}
     low, high = row.get(OF_DIFFERENCE, (-math.inf, math.inf))
     low, high = (low, high) if errors else (max(low, -1.0), min(high, 1.0))
     form = "+.3g" if errors else "+.3f"
@@ -285,6 +286,6 @@ def baseline_verdict(found: Mapping[str, Any]) -> str:
         shown += f". By NLL of the same examples the federation is {side}: {ends}, − for it"
     return (
         f"The federation {words[0]} {each['federation']}{words[1]}, {other} {words[2]} "
-        f"{each['own model'].partition(' ')[0]}: {each[GAIN]}, {words[3]} for the federation. "
+        f"{each['other model'].partition(' ')[0]}: {each[GAIN]}, {words[3]} for the federation. "
         f"{shown[0].upper()}{shown[1:]}."
     )

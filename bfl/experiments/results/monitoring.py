@@ -100,8 +100,8 @@ def warn_of_collapse(
         folder.append_warning(f"{when}: {found}; {REMEDY}")
 
 
-SURE = 0.9
-"""From this probability on a prediction is one that nobody would question."""
+SURE, ENOUGH = 0.9, 10
+"""From this probability on nobody would question a prediction; fewer of them say nothing."""
 
 LIKELIHOOD = "negative-log-likelihood"
 
@@ -150,12 +150,11 @@ def weaknesses(folder: RunFolder) -> Iterator[str]:
         if confidence.mean() > wilson_interval(right.mean(), tested)[1]:
             yield f"it is overconfident, by {confidence.mean() - right.mean():.2g}"
         sure = confidence >= SURE
-        if (
-            sure.any()
-            and confidence[sure].mean() > wilson_interval(right[sure].mean(), sure.sum())[1]
+        if (count := int(sure.sum())) >= ENOUGH and (
+            confidence[sure].mean() > wilson_interval(right[sure].mean(), count)[1]
         ):
             wrong = int((~right[sure]).sum())
-            yield f"of {sure.sum()} predictions of a confidence from {SURE} on, {wrong} are wrong"
+            yield f"of {count} predictions of a confidence from {SURE} on, {wrong} are wrong"
         if numbers.get(LIKELIHOOD, 0.0) > math.log(predictions.classes):
             yield "its NLL is worse than that of equal probabilities for all classes"
         threshold = float(config.get(UNFAMILIAR, 0.01))

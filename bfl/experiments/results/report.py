@@ -55,6 +55,9 @@ WIDE = 6.0
 FEW_EXAMPLES = 50
 """A client with fewer training examples is named among what to beware."""
 
+WORDS = ("aleatoric", "closing round", "epistemic", "familiarity", "held back", "oracle")
+"""Words of the page, besides its numbers, that the glossary explains."""
+
 NOT_SHOWN = ("output-dir", "name", "resume", "data-dir", "plugins", "clients", "table-columns")
 """Keys that say where a run was made, what its heading says, or what columns hold."""
 
@@ -116,7 +119,7 @@ def run_report(folder: RunFolder) -> str:
     """Return the report of a run as one HTML page; DataError for a run that is not finished."""
     found = _Run(folder)
     cards, words = _cards(found), dict[str, list[str]]()
-    for word in sorted({*found.numbers, *(card["name"] for card in cards)}):
+    for word in sorted({*found.numbers, *(card["name"] for card in cards), *WORDS}):
         if meaning := explained(word):
             words.setdefault(meaning, []).append(word)
     return page(
@@ -145,6 +148,8 @@ class _Run:
         if not monitoring.collapsed_at_the_end(folder):  # it may have been so for a while
             warned = (text for text in warned if monitoring.COLLAPSED not in text)
         self.compared = folder.read_json(run_folder.BASELINES, {})
+        beside = (folder.path.with_name(f"{folder.path.name}-{n}") for n in ("local-0", "central"))
+        self.unfinished = not self.compared and any(other.is_dir() for other in beside)
         self.verdict = [clients.baseline_verdict(self.compared)] if self.compared else []
         self.owners, self.counts = summary.owners_of(folder), summary.counts_by_client(folder)
         self.made = folder.read_json(run_folder.ENVIRONMENT, {})
@@ -231,8 +236,8 @@ def _how_sure(run: _Run) -> str:
             return f"{calibrated}."
         area = summary.auroc(wrong, uncertainties.create("predictive-entropy").measure(predictions))
         return (
-            f"{calibrated}. Of a right and a wrong prediction, it is less certain of the wrong one "
-            f"in {three_digits(area)} of all pairs (by chance: 0.5){_held_back(run)}."
+            f"{calibrated}. Of a right and a wrong prediction, the wrong one has more predictive "
+            f"entropy in {three_digits(area)} of all pairs (by chance: 0.5){_held_back(run)}."
         )
     if (coverage := run.numbers.get(COVERAGE)) is not None:
         known = f" ({_interval(coverage, run.tested)})" if run.tested else ""
@@ -255,8 +260,8 @@ def _what_to_beware(run: _Run) -> str:
     if scarce:
         found.append(f"few training examples: {few(scarce, 3)}")
     found += monitoring.weaknesses(run.folder)
-    if run.warnings:
-        found.append(f"{counted(len(run.warnings), 'warning')} below")
+    if more := len(run.warnings) - len(run.lost):
+        found.append(f"{counted(more, 'warning')} below")
     return f"Beware: {'; '.join(found)}." if found else ""
 
 
@@ -331,8 +336,8 @@ def _sections(run: _Run) -> Iterator[Section]:
             if rows:
                 section.tabulate("Corrupted test images; strength 0 is unchanged", rows)
         if title == "Clients" and (rows := _clients(run)):
-            caption = f"By {run.config.get('site-column') or 'client'}"
-            section.tabulate(caption, rows, folded=len(rows) > 20)
+            by = run.config.get("site-column") or "client"
+            section.tabulate(f"By {by}", rows, folded=len(rows) > 20)
         if title == "Learning" and folder.holds(run_folder.LEARNT):
             section.texts = [str(folder.read_json(run_folder.LEARNT)["sentence"])]
         if section.texts or section.figures or section.tables:

@@ -74,9 +74,13 @@ def make_runs(
         make(overrides, clients, engine_run=run)
         if baselines:
             keys = resolve(app.run_config(overrides)).keys
-            quiet = EngineRun(Console(quiet=True))
-            make_baselines(
+            quiet, folder = (
+                EngineRun(Console(quiet=True)),
                 RunFolder.named(keys.output_dir, keys.name),
+            )
+            run.advice = f"bfl run --resume {folder.path} --baselines {'+'.join(baselines)} goes on"
+            make_baselines(
+                folder,
                 baselines,
                 lambda changes, count: make({**overrides, **changes}, count, engine_run=quiet),
                 printing.tell if run.console is None else lambda _: None,

@@ -272,7 +272,7 @@ def test_what_is_weak_stands_on_top_and_what_columns_hold_nowhere(tmp_path):
     folder.write_rounds([])
     folder.write_metrics({"accuracy": 0.6})
     assert list(weaknesses(folder)) == [found[1]]
-    assert not re.search("54.5|home|doe", run_report(folder))
+    assert not re.search(r"54.5|home|doe\b", run_report(folder))
     one_class = np.ones(100, np.int64)
     for truth, wrong, weak in ((labels, 38, True), (labels, 10, False), (one_class, 0, False)):
         answers = np.where(np.arange(100) < 100 - wrong, truth, 1 - truth)
