@@ -292,16 +292,6 @@ class Scaffold(Preset):
     }
 
 
-@presets.register("server-adagrad", aliases=("fedadagrad",))
-class ServerAdagrad(Preset):
-    """Federated averaging whose server makes the steps of Adagrad.
-
-    Source: Reddi et al. (2021), "Adaptive federated optimization", Algorithm 2.
-    """
-
-    values: ClassVar[Values] = {**_AVERAGES, "server-optimizer": "adagrad"}
-
-
 @presets.register("server-adam", aliases=("fedadam",))
 class ServerAdam(Preset):
     """Federated averaging whose server makes the steps of Adam.
@@ -321,16 +311,6 @@ class ServerMomentum(Preset):
     """
 
     values: ClassVar[Values] = {**_AVERAGES, "server-optimizer": "momentum", "server-momentum": 0.9}
-
-
-@presets.register("server-yogi", aliases=("fedyogi",))
-class ServerYogi(Preset):
-    """Federated averaging whose server makes the steps of Yogi.
-
-    Source: Reddi et al. (2021), "Adaptive federated optimization", Algorithm 2.
-    """
-
-    values: ClassVar[Values] = {**_AVERAGES, "server-optimizer": "yogi"}
 
 
 @presets.register("vanilla-distillation", aliases=("v-distillation",))

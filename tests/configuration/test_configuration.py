@@ -235,7 +235,7 @@ def test_another_strategy_sets_aside_what_only_the_former_one_gave(distilled: Pa
 
 
 def test_a_former_parts_default_of_a_shared_setting_goes_with_it(tmp_path: Path) -> None:
-    former = resolve({"strategy": "fedadagrad", "output-dir": str(tmp_path)})
+    former = resolve({"strategy": "fedadam", "output-dir": str(tmp_path)})
     with open_run(former, "first", {}):
         pass
     file = str(tmp_path / "first" / "config.toml")

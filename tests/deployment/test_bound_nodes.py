@@ -23,14 +23,15 @@ from strategies.federation import discover
 KEY = openssh_public(new_key().public_key())
 
 
-def grid_of(*says: int) -> SerialGrid:
-    """Return a grid whose nodes say that they play these partitions."""
+def grid_of(*says: int, **others: Any) -> SerialGrid:
+    """Return a grid whose nodes say that they play these partitions, and all but one more."""
     app = ClientApp()
 
     @app.query()
     def describe(message: Message, context: Context) -> Message:
-        partition_id = says[int(context.node_config["partition-id"])]
-        description = NodeDescription(partition_id, len(says), 0, "")
+        node = int(context.node_config["partition-id"])
+        description = NodeDescription(says[node], len(says), 0, "")
+        description = replace(description, **others) if node else description
         return Message(description.to_content(), reply_to=message)
 
     return SerialGrid(app, len(says), new_run({}), {})
@@ -78,22 +79,11 @@ def test_a_node_plays_its_own_partition_and_no_other(bind: Path) -> None:
 def test_a_node_that_does_not_fit_is_called_by_its_clients_name(
     bind: Path, says: dict[str, Any], message: str
 ) -> None:
-    app = ClientApp()
-
-    @app.query()
-    def describe(message: Message, context: Context) -> Message:
-        partition_id = int(context.node_config["partition-id"])
-        description = NodeDescription(partition_id, 2, 0, "")
-        if partition_id:
-            description = replace(description, **says)
-        return Message(description.to_content(), reply_to=message)
-
-    grid = SerialGrid(app, 2, new_run({}), {})
+    grid = grid_of(0, 1, **says)
     nodes = sorted(grid.get_node_ids())
-    write(bind, nodes, [0, says.get("partition_id", 1)])
-    names = [f"node {n} of client client-{p}" for n, p in zip(nodes, (0, 1), strict=True)]
-    if "partition_id" in says:
-        names[1] = f"node {nodes[1]} of client client-2"
+    played = [0, says.get("partition_id", 1)]
+    write(bind, nodes, played)
+    names = [f"node {n} of client client-{p}" for n, p in zip(nodes, played, strict=True)]
     with pytest.raises(ConfigurationError) as caught:
         discover(grid, 0, timeout=5.0)
     assert message.format(*names) in str(caught.value)
@@ -111,12 +101,6 @@ def test_a_node_whose_key_is_not_in_the_list_is_not_used(bind: Path) -> None:
         strategy.start(grid, posterior_to_arrays(Posterior(np.zeros(1), np.ones(1), np.zeros(0))))
 
 
-def test_a_damaged_file_lets_nobody_in(bind: Path) -> None:
-    bind.write_text('{"7": {"name": "a"}}')
-    with pytest.raises(DataError, match=r"nodes\.json"):
-        binding_problem(7, 0)
-
-
 def test_flowers_home_says_whether_nodes_are_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +112,9 @@ def test_flowers_home_says_whether_nodes_are_bound(
     write(tmp_path / "nodes.json", [7], [1])
     assert "binds to partition 1" in str(binding_problem(7, 0))
     assert binding_problem(7, 1) is None
+    (tmp_path / "nodes.json").write_text('{"7": {"name": "a"}}')  # damaged, it lets nobody in
+    with pytest.raises(DataError, match=r"nodes\.json"):
+        binding_problem(7, 1)
     (tmp_path / MARK).write_bytes(b"\xff")
     with pytest.raises(DataError, match="does not say where nodes are bound"):
         binding_problem(7, 1)

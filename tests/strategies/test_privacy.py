@@ -197,7 +197,6 @@ def test_epochs_are_those_of_the_workload_and_both_units_have_an_account(tmp_pat
             **PRIVATE,
             **EXAMPLES,
             "workload": "uniform",
-            "least-epochs": 1,
             "most-epochs": 9,
             "epochs-drawn": "each-round",
             "noise-multiplier": 3.0,

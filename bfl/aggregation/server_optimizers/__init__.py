@@ -120,30 +120,25 @@ class NoServerOptimizer(ServerOptimizer):
         return state, delta
 
 
-class AdaptiveServerOptimizer(ServerOptimizer):
-    """θ ← θ + η_t m / (√v + τ), with m ← β₁ m + (1 − β₁) Δ and Δ = pooled − previous.
+@server_optimizers.register("adam", aliases=("fedadam",))
+class Adam(ServerOptimizer):
+    """θ ← θ + η_t m / (√v + τ), with m ← β₁ m + (1 − β₁) Δ and v ← β₂ v + (1 − β₂) Δ².
 
-    What v is, and whether the rate is corrected for the first rounds, is the subclass's. Both m
-    and v begin at 0. Settings and their defaults are those of Flower's strategies.
+    Δ = pooled − previous; m and v begin at 0. η_t = η √(1 − β₂ᵗ⁺¹) / (1 − β₁ᵗ⁺¹) in round t ≥ 1, as
+    Flower counts, one ahead of Kingma and Ba (2015); Reddi et al. have no correction.
 
-    Source: Reddi et al. (2021), "Adaptive Federated Optimization", Algorithm 2.
+    Source: Reddi et al. (2021), "Adaptive Federated Optimization", Algorithm 2, FedAdam; formulas
+    and defaults of Flower's FedAdam.
     """
 
     server_learning_rate: float = Field(0.1, gt=0.0, le=1e3)
     """rate of the server's step; 1 goes to the pool"""
     server_tau: float = Field(1e-3, gt=0.0)
     """what is added to the root that the server's step is divided by"""
-
-    first_decay: ClassVar[float] = 0.0
-    """β₁: the share of itself that the mean step keeps."""
-
-    @abstractmethod
-    def second(self, second: Array, squared: Array) -> Array:
-        """Return the next v (n,) from the last one and Δ² (n,)."""
-
-    def rate(self, server_round: int) -> float:
-        """Return η of a round."""
-        return self.server_learning_rate
+    server_beta_1: float = Field(0.9, ge=0.0, lt=1.0)
+    """share of itself that the server's mean step keeps"""
+    server_beta_2: float = Field(0.99, ge=0.0, lt=1.0)
+    """share of itself that its mean squared step keeps"""
 
     def init(self, size: int) -> State:
         """Return moments of 0."""
@@ -151,59 +146,13 @@ class AdaptiveServerOptimizer(ServerOptimizer):
 
     def step(self, state: State, delta: Array, context: StepContext) -> tuple[State, Array]:
         """Return both moments, and the step that they give."""
-        decay, rate = self.first_decay, self.rate(context.server_round)
-        first = decay * state["first-moment"] + (1.0 - decay) * delta
-        second = self.second(state["second-moment"], np.square(delta))
+        beta_1, beta_2, power = self.server_beta_1, self.server_beta_2, context.server_round + 1.0
+        first = beta_1 * state["first-moment"] + (1.0 - beta_1) * delta
+        second = beta_2 * state["second-moment"] + (1.0 - beta_2) * np.square(delta)
+        root = math.sqrt(1.0 - math.pow(beta_2, power))
+        rate = self.server_learning_rate * root / (1.0 - math.pow(beta_1, power))
         moments = {"first-moment": first, "second-moment": second}
         return moments, rate * first / (np.sqrt(second) + self.server_tau)
-
-
-class DecayingServerOptimizer(AdaptiveServerOptimizer):
-    """An adaptive server optimizer whose moments forget: of each a share is kept in a round."""
-
-    server_beta_1: float = Field(0.9, ge=0.0, lt=1.0)
-    """share of itself that the server's mean step keeps"""
-    server_beta_2: float = Field(0.99, ge=0.0, lt=1.0)
-    """share of itself that its mean squared step keeps"""
-
-    @property
-    def first_decay(self) -> float:  # type: ignore[override]
-        """β₁."""
-        return self.server_beta_1
-
-
-@server_optimizers.register("adagrad", aliases=("fedadagrad",))
-class Adagrad(AdaptiveServerOptimizer):
-    """Adaptive steps with v ← v + Δ², and no momentum (β₁ = 0).
-
-    Source: Reddi et al. (2021), Algorithm 2, FedAdagrad; defaults of Flower's FedAdagrad.
-    """
-
-    def second(self, second: Array, squared: Array) -> Array:
-        """Return v + Δ², (n,)."""
-        return second + squared
-
-
-@server_optimizers.register("adam", aliases=("fedadam",))
-class Adam(DecayingServerOptimizer):
-    """Adaptive steps with v ← β₂ v + (1 − β₂) Δ², and a rate corrected for the first rounds.
-
-    η_t = η √(1 − β₂ᵗ⁺¹) / (1 − β₁ᵗ⁺¹) in round t, from 1: Flower counts its rounds so, one ahead
-    of Kingma and Ba (2015); Reddi et al. have no correction.
-
-    Source: Reddi et al. (2021), Algorithm 2, FedAdam; formulas and defaults of Flower's FedAdam.
-    """
-
-    def rate(self, server_round: int) -> float:
-        """Return η of a round, corrected for moments that began at 0."""
-        power = server_round + 1.0
-        first = 1.0 - math.pow(self.server_beta_1, power)
-        second = 1.0 - math.pow(self.server_beta_2, power)
-        return self.server_learning_rate * math.sqrt(second) / first
-
-    def second(self, second: Array, squared: Array) -> Array:
-        """Return β₂ v + (1 − β₂) Δ², (n,)."""
-        return self.server_beta_2 * second + (1.0 - self.server_beta_2) * squared
 
 
 @server_optimizers.register("momentum", aliases=("fedavgm",))
@@ -246,18 +195,3 @@ class Momentum(ServerOptimizer):
             added = 1.0 - kept
         velocity = kept * state["velocity"] + added * delta
         return {"velocity": velocity}, self.server_learning_rate * velocity
-
-
-@server_optimizers.register("yogi", aliases=("fedyogi",))
-class Yogi(DecayingServerOptimizer):
-    """Adaptive steps with v ← v − (1 − β₂) Δ² sign(v − Δ²).
-
-    Source: Reddi et al. (2021), Algorithm 2, FedYogi; formulas and defaults of Flower's FedYogi.
-    """
-
-    server_learning_rate: float = Field(0.01, gt=0.0, le=1e3)
-    """rate of the server's step; 1 goes to the pool"""
-
-    def second(self, second: Array, squared: Array) -> Array:
-        """Return v − (1 − β₂) Δ² sign(v − Δ²), (n,)."""
-        return second - (1.0 - self.server_beta_2) * squared * np.sign(second - squared)

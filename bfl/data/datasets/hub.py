@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from bfl.data.datasets.archive import number_classes, read_archive, whole_labels
-from bfl.data.datasets.base import Dataset, DatasetSource, Labels, PathSource, dataset_sources
+from bfl.data.datasets.base import Dataset, DatasetSource, Labels, dataset_sources
 from bfl.data.datasets.reading import AS_STORED, Reading
 from bfl.data.images import Images, pixels_of, with_channels
 from bfl.errors import ConfigurationError, DataError
@@ -107,25 +107,6 @@ class Hub(DatasetSource):
         """Return the data set of the hub, each image brought into its shape when it is read."""
         repository, _, subset = location.partition(":")
         return load_from_hub(repository, subset or None, f"hf:{location}", reading)
-
-
-@dataset_sources.register("disk")
-class Disk(PathSource):
-    """A folder of ``datasets.DatasetDict.save_to_disk``, with what ``hf`` needs: ``disk:PATH``."""
-
-    is_folder: ClassVar[bool | None] = True
-
-    def load(self, location: str, data_dir: Path | None, reading: Reading) -> Dataset:
-        """Return the data set of the folder, each image brought into its shape when it is read."""
-        import datasets
-
-        path = str(self.find(location, data_dir))
-        try:
-            splits = datasets.load_from_disk(path)
-        # The library and PyArrow have exceptions of their own, by what is damaged.
-        except Exception as error:
-            raise DataError(f"{path} is no folder of save_to_disk: {error}") from error
-        return _of_splits(splits, path, f"{self.name}:{location}", reading)
 
 
 def load_from_hub(

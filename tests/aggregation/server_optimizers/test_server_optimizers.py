@@ -1,6 +1,6 @@
 """Every registered server optimizer: one contract, and the formulas of Flower's own strategies."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -97,21 +97,10 @@ def _flowers_replies(pooled: Posterior) -> list[Any]:
     return [Message(content, reply_to=asked)]
 
 
-def _flower(name: str) -> Any:
-    from flwr.serverapp import strategy
-
-    makers: dict[str, Callable[[], Any]] = {
-        "momentum": lambda: strategy.FedAvgM(server_learning_rate=0.7, server_momentum=0.9),
-        "adagrad": strategy.FedAdagrad,
-        "adam": strategy.FedAdam,
-        "yogi": strategy.FedYogi,
-    }
-    return makers[name]()
-
-
-@pytest.mark.parametrize("name", ["momentum", "adagrad", "adam", "yogi"])
+@pytest.mark.parametrize("name", ["momentum", "adam"])
 def test_five_rounds_are_flowers(name: str) -> None:
     from flwr.app import Array, ArrayRecord
+    from flwr.serverapp import strategy
 
     from bfl.engine.flower import new_run
 
@@ -119,7 +108,8 @@ def test_five_rounds_are_flowers(name: str) -> None:
     settings = {"server-learning-rate": 0.7, "server-momentum": 0.9} if name == "momentum" else {}
     pools = list(posteriors(5))
     ours = run(server_optimizers.create(name, settings), pools)
-    flower = _flower(name)
+    flower: Any = strategy.FedAvgM(**{key.replace("-", "_"): v for key, v in settings.items()})
+    flower = flower if name == "momentum" else strategy.FedAdam()
     current = ArrayRecord({"mean": Array(pools[0].mean), "point": Array(pools[0].point)})
     flower.current_arrays = (
         current if name == "momentum" else {key: array.numpy() for key, array in current.items()}

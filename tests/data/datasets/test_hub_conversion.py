@@ -1,6 +1,5 @@
 """Data sets in the hub's format, made in memory; only the download itself is replaced."""
 
-from pathlib import Path
 from typing import Any
 
 import datasets
@@ -192,19 +191,6 @@ def test_what_is_refused(hub, splits: dict[str, Any], named: str) -> None:
     with pytest.raises(DataError, match="a/b") as error:
         load_dataset("hf:a/b")
     assert named in str(error.value)
-
-
-def test_a_saved_folder_is_read_as_the_hub_is(tmp_path: Path) -> None:
-    part = mnist_split(pictures(5, 4, 4), LABELS)
-    datasets.DatasetDict(train=part, validation=part).save_to_disk(tmp_path / "saved")
-    part.save_to_disk(tmp_path / "alone")
-    (tmp_path / "none").mkdir()
-    dataset = load_dataset(f"disk:{tmp_path / 'saved'}")
-    assert dataset.train_labels.tolist() == dataset.test_labels.tolist() == LABELS
-    assert np.array_equal(dataset.train_images, read_images(part, "image", "here"))
-    for name in ("none", "alone"):
-        with pytest.raises(DataError, match=name):
-            load_dataset(f"disk:{tmp_path / name}")
 
 
 def test_what_is_taken_though_it_is_unusual(hub) -> None:
