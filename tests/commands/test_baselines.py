@@ -13,8 +13,8 @@ import bfl
 from bfl.commands.main import main
 from bfl.deployment.run import LAST
 from bfl.errors import ConfigurationError
-from bfl.evaluation.metrics.scores import NegativeLogLikelihood
-from bfl.experiments.results.clients import GAIN, baseline_rows, own_rows
+from bfl.evaluation.metrics.scores import NegativeLogLikelihood, unpaired_interval
+from bfl.experiments.results.clients import GAIN, baseline_rows, baseline_verdict, own_rows
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.summary import final_values, write_owners
 from bfl.experiments.run.baselines import compared, make_baselines, of_examples, of_own_models
@@ -108,6 +108,24 @@ def test_errors_are_compared_by_students_t_and_each_client_on_its_own_rows(tmp_p
     assert "too few" in own_rows({"local": {"A": {"own": few}}})[0]["shown"]
     none = of_examples(np.zeros(12), np.zeros(12), errors=True)
     assert none["difference-interval"] == [0.0, 0.0]
+
+
+def test_rows_that_nodes_alone_have_are_compared_by_what_nodes_count(tmp_path: Path) -> None:
+    """Each model on the rows of its own client; the interval is of Newcombe (1998), table II."""
+    assert unpaired_interval(0.9, 0.3, 10, 0.95) == pytest.approx((0.1705, 0.8090), abs=5e-5)
+    folders = []
+    for name, right in {"run": (25, 9), "run-local-0": (15, 0), "run-local-1": (0, 3)}.items():
+        folders.append(RunFolder.create(tmp_path, name, {}, {}))
+        counted = zip(right, (30, 10), strict=True)
+        rows = [{"test-examples": n, "global-accuracy": k / n} for k, n in counted]
+        folders[-1].write_json("run.json:clients", dict(zip("01", rows, strict=True)))
+        folders[-1].write_metrics({"accuracy": 0.5})
+    together, second = (of_own_models(folders[0], folders[1:], each) for each in ([], [0]))
+    found = {"own": together, "local": {"B": {"accuracy": 0.5, "own": second}}}
+    shown = [(row["federation"], row["other model"]) for row in own_rows(found)]
+    assert shown == [("9 of 10", "3 of 10"), ("34 of 40", "18 of 40")]
+    assert second["difference-interval"] == pytest.approx([0.1705, 0.8090], abs=5e-5)
+    assert "right for 34 of 40 test examples" in baseline_verdict(found)
 
 
 def test_unknown_baselines_are_refused(tmp_path: Path) -> None:

@@ -15,17 +15,34 @@ Z = 1.959964
 """Quantile of the normal distribution of intervals of 95 %."""
 
 
-def wilson_interval(share: npt.ArrayLike, count: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return the bounds of the 95 % intervals of shares that are each of a count of examples.
+def wilson_interval(
+    share: npt.ArrayLike, count: npt.ArrayLike, z: float = Z
+) -> tuple[FloatArray, FloatArray]:
+    """Return the bounds of the intervals, by default of 95 %, of shares of a count of examples.
 
     A share is within z of its own standard deviations of the mean of a binomial distribution.
 
     Source: Wilson (1927), "Probable inference, the law of succession, and statistical inference".
     """
     p, n = np.asarray(share, np.float64), np.asarray(count, np.float64)
-    centre = (p + Z**2 / (2 * n)) / (1 + Z**2 / n)
-    half = np.sqrt(p * (1 - p) / n + (Z / (2 * n)) ** 2) * (Z / (1 + Z**2 / n))
+    centre = (p + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = np.sqrt(p * (1 - p) / n + (z / (2 * n)) ** 2) * (z / (1 + z**2 / n))
     return centre - half, centre + half
+
+
+def unpaired_interval(one: float, other: float, count: int, level: float) -> tuple[float, float]:
+    """Return the interval, at a level, of a share of a count of examples minus another such share.
+
+    Source: Newcombe (1998), "Interval estimation for the difference between independent
+    proportions", method 10. A paired one is narrower where both are right on the same examples.
+    """
+    from scipy.special import ndtri
+
+    shares = np.array([one, other])
+    low, high = wilson_interval(shares, count, float(ndtri((1.0 + level) / 2.0)))
+    below, above = shares - low, high - shares
+    gain = one - other
+    return gain - math.hypot(below[0], above[1]), gain + math.hypot(above[0], below[1])
 
 
 def paired_interval(differences: FloatArray, level: float = 0.95) -> tuple[float, float]:

@@ -35,6 +35,7 @@ ACCURACY = "accuracy"
 CENTRAL = "all data in one place"
 INTERVAL, DIFFERENCE, OF_DIFFERENCE = "interval", "difference", "difference-interval"
 LOSS, OF_LOSS, ONE_CLASS = "nll-difference", "nll-difference-interval", "only-class"
+UNPAIRED = "unpaired"
 GAIN, OWN, OF_SEVERAL = "federation − other model", "own", "own-of-several-classes"
 
 CLIENTS_LEFT_OUT = "clients-left-out"
@@ -191,7 +192,7 @@ def name_rounds(numbers: Sequence[int]) -> str:
 def baseline_tables(found: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """Return tables of a federation and its baselines, as in ``run.json``, by their captions."""
     tables = {"The federation beside the other models": own_rows(found)}
-    tables["All models on all test examples, with 95 % intervals"] = baseline_rows(found)
+    tables["All models on the server's test examples, with 95 % intervals"] = baseline_rows(found)
     return {caption: rows for caption, rows in tables.items() if rows}
 
 
@@ -237,7 +238,8 @@ def _side_by_side(row: Mapping[str, Any]) -> dict[str, str]:
     low, high = row.get(OF_DIFFERENCE, (-math.inf, math.inf))
     low, high = (low, high) if errors else (max(low, -1.0), min(high, 1.0))
     form = "+.3g" if errors else "+.3f"
-    known = f" ({_signed(low, form)} to {_signed(high, form)})" if OF_DIFFERENCE in row else ""
+    ends = f"{_signed(low, form)} to {_signed(high, form)}{', unpaired' * (UNPAIRED in row)}"
+    known = f" ({ends})" if OF_DIFFERENCE in row else ""
     found[GAIN] = f"{_signed(gain, form)}{known}"
     if ONE_CLASS in row:
         verdict = f"nothing: all are “{row[ONE_CLASS]}”"

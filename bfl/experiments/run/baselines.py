@@ -19,15 +19,18 @@ from bfl.engine.flower.app import FlowerApp, Values, run_serially
 from bfl.engine.flower.simulation import RayEngine
 from bfl.engine.run import EngineRun
 from bfl.errors import ConfigurationError, unknown_name
-from bfl.evaluation.metrics.scores import paired_interval, wilson_interval
+from bfl.evaluation.metrics.scores import paired_interval, unpaired_interval, wilson_interval
 from bfl.evaluation.regression import ERROR
 from bfl.experiments.results import clients as by_client
+from bfl.experiments.results import run_folder as files
 from bfl.experiments.results import summary
-from bfl.experiments.results.run_folder import BASELINES, CONFIG, METRICS, PARTITION, RunFolder
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.table import last_lines, plain_table
 from bfl.experiments.run.resume import FREE_TO_CHANGE
+from bfl.federation.client_metrics import TEST_EXAMPLES
 
 LOCAL, CENTRAL = "local", "central"
+GLOBAL = f"global-{by_client.ACCURACY}"
 LEAST_ERRORS = 10  # fewer squared errors are too far from normal for an interval of their mean
 COMPARED = ("accuracy", ERROR, "negative-log-likelihood", "expected-calibration-error")
 
@@ -74,10 +77,8 @@ def make_runs(
         make(overrides, clients, engine_run=run)
         if baselines:
             keys = resolve(app.run_config(overrides)).keys
-            quiet, folder = (
-                EngineRun(Console(quiet=True)),
-                RunFolder.named(keys.output_dir, keys.name),
-            )
+            quiet = EngineRun(Console(quiet=True))
+            folder = RunFolder.named(keys.output_dir, keys.name)
             run.advice = f"bfl run --resume {folder.path} --baselines {'+'.join(baselines)} goes on"
             make_baselines(
                 folder,
@@ -127,10 +128,10 @@ def make_baselines(
         )
         if made and (anew or (fits and not same)):
             shutil.rmtree(baseline.path)
-        if not (same and baseline.holds(METRICS)):
+        if not (same and baseline.holds(files.METRICS)):
             who = "" if client is None else f": {called[client]}, {client + 1} of {clients}"
             tell(f"baseline {name}{who}")
-            named = {"name": baseline.path.name, "resume": same and baseline.holds(CONFIG)}
+            named = {"name": baseline.path.name, "resume": same and baseline.holds(files.CONFIG)}
             make({**plain, **changes, **named, "clients": count}, count)
         # With one verdict a client, all of them hold together at 95 % (Bonferroni).
         return compared(baseline, folder, client, 1.0 - 0.05 / (1 if client is None else clients))
@@ -155,12 +156,13 @@ def make_baselines(
     if CENTRAL in chosen:
         closes = ours.get("closing", "none") != "none"
         share = ours.get("calibration-share") or (HELD_BACK_SHARE if closes else 0.0)
-        sizes = [size for size in folder.read_json(PARTITION, {}).get("num_examples", ()) if size]
+        held = folder.read_json(files.PARTITION, {}).get("num_examples", ())
+        sizes = [size for size in held if size]
         if share and sizes:  # few examples of each client are more than that share of all
             held_back = sum(held_back_count(size, share) for size in sizes)
             plain["calibration-share"] = held_back / sum(sizes)
         found[CENTRAL] = measured(CENTRAL, {"partition": "iid"}, 1)
-    folder.write_json(BASELINES, found)
+    folder.write_json(files.BASELINES, found)
     for caption, rows in by_client.baseline_tables(found).items():
         tell(f"{caption}:\n{plain_table(rows)}")
     tell(by_client.baseline_verdict(found))
@@ -196,6 +198,10 @@ def compared(
         found |= _loss_difference(*map(summary.final_losses, (federation, folder)))
     if theirs is not None and owners is not None and (own := owners == client).any():
         found[by_client.OWN] = of_examples(values[own], theirs[own], errors=errors, level=level)
+    elif (
+        federation and client is not None and (row := of_nodes(federation, {client: folder}, level))
+    ):
+        found[by_client.OWN] = row
     return found
 
 
@@ -207,8 +213,9 @@ def of_own_models(
     Each is judged on its client's test examples; where no client has any, all by their mean.
     Nothing where they have not predicted the same examples.
     """
-    owners, found = summary.owners_of(federation), dict[str, Any]()
-    if owners is None and without:
+    by_number = {client: own for client, own in enumerate(alone) if client not in without}
+    owners, found = summary.owners_of(federation), of_nodes(federation, by_number)
+    if found or (owners is None and without):
         return found
     errors = ERROR in federation.metrics()
     for values_of in (summary.final_values, summary.final_losses)[: 1 if errors else 2]:
@@ -226,6 +233,35 @@ def of_own_models(
             return found | _loss_difference(theirs[rows], values)
         found = of_examples(values, theirs[rows], errors=errors)
     return found
+
+
+def of_nodes(
+    federation: RunFolder, alone: Mapping[int, RunFolder], level: float = 0.95
+) -> dict[str, Any]:
+    """Return what ``of_examples`` has of clients' own models, on test rows that nodes alone have.
+
+    Nothing of numbers, or where no node has tested both models on as many. As no row leaves a
+    node, the interval of the difference is not paired, and Newcombe's of all rows that were right.
+    """
+    tested = list[list[float]]()
+    for client, folder in alone.items() if summary.owners_of(federation) is None else ():
+        both = [f.read_json(files.CLIENTS, {}).get(str(client), {}) for f in (folder, federation)]
+        counts = {row.get(TEST_EXAMPLES) for row in both}
+        if len(counts) == 1 and all(GLOBAL in row for row in both):
+            (count,) = counts
+            tested.append([count, *(count * row[GLOBAL] for row in both)])
+    if not tested:
+        return {}
+    count, *right = np.sum(tested, axis=0)
+    share, ours = (float(each / count) for each in right)
+    return {
+        by_client.ACCURACY: share,
+        "examples": int(count),
+        by_client.INTERVAL: [float(end) for end in wilson_interval(share, count)],
+        by_client.DIFFERENCE: ours - share,
+        by_client.OF_DIFFERENCE: [*unpaired_interval(ours, share, count, level)],
+        by_client.UNPAIRED: True,
+    }
 
 
 def of_examples(
