@@ -6,7 +6,7 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,14 @@ def few(texts: Sequence[str], most: int = 10) -> str:
     """
     more = f" and {len(texts) - most} more" if texts[most:] else ""
     return ", ".join(map(printable, texts[:most])) + more
+
+
+def spelt_alike(names: Iterable[str]) -> list[list[str]]:
+    """Return groups of names that differ in capitals and spaces alone."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault("".join(name.split()).casefold(), []).append(name)
+    return [group for group in groups.values() if group[1:]]
 
 
 def numbers(text: str) -> list[float]:

@@ -138,6 +138,8 @@ def cached_client(context: Context, task: TrainTask) -> PreparedClient:
             model = f"{configuration.words['model']}, {configuration.inference.name}"
             name = configuration.keys.name or context.run_id
             tell_operator(f"takes part in run {name}: {model}")
+            for line in client.data.said if node.dataset else ():
+                tell_operator(line)
     return client
 
 

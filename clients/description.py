@@ -88,8 +88,10 @@ def _find_data_problem(query: Mapping[str, Any], node: Node) -> str:
         path = (node.dataset or dataset).partition(":")[2]
         problem = "cannot be used" if path and Path(path).exists() else "are not there"
         return f"{which} {problem}; its own log says what is wrong with them"
-    for line in data.said:
-        tell_operator(line)
+    # Of its own data it says in the first round what is left to say when columns are summed.
+    if not node.dataset or reading.table_columns == SUMMED:
+        for line in data.said:
+            tell_operator(line)
     return ""
 
 
@@ -98,9 +100,8 @@ def _find_label_problem(query: Mapping[str, Any], node: Node) -> str:
     classes = query.get(wire.NUM_CLASSES)
     if not node.dataset or classes is None:
         return ""
-    reading = examples.reading_of_query(query, node)
-    data = examples.own_data(node.dataset, reading)
-    if cached_dataset(node.dataset, "", reading).numbered_here:
+    data = examples.own_data(node.dataset, examples.reading_of_query(query, node))
+    if data.numbered_here:
         return ""  # a table of its own, whose classes are told apart by name
     try:
         examples.check_labels(data.train_labels, int(classes), node.dataset)
@@ -127,17 +128,16 @@ def _find_label_problem(query: Mapping[str, Any], node: Node) -> str:
 
 
 def describe_table(message: Message, context: Context) -> Message:
-    """Answer with the columns and classes of the node's own table, by their names."""
+    """Answer with the columns and classes of the node's own table; tell what does not fit."""
     node, query = Node.of(context), message.content[wire.CONFIG]
     table = _own_table(node, examples.reading_of_query(query, node))
     if node.private and table.numbered_here:
         problem = "this node has private=true: table-columns has to say what its columns become"
         raise errors.public(errors.ConfigurationError(problem))
-    columns = table.encoding.columns if table.encoding else ()
-    description = node_description.TableDescription(
-        columns={column.name: column.categories for column in columns},
-        class_names=table.class_names,
-    )
+    description = node_description.TableDescription.of(table)
+    server = node_description.TableDescription.from_content(message.content)
+    for problem in node_description.compare_tables(server, {"this client": description})[0]:
+        tell_operator(f"a run is refused: {problem}")
     return Message(description.to_content(), reply_to=message)
 
 

@@ -17,11 +17,12 @@ from bfl.configuration.sources import read_run_config
 from bfl.data.datasets import Dataset, Reading, cached_dataset, dataset_warnings
 from bfl.data.datasets.base import Labels, rows_of
 from bfl.data.datasets.encoding import INDICATOR, MEAN, REFUSE, count_missing_cells
+from bfl.data.datasets.reading import SUMMED
 from bfl.engine.flower.app import FlowerApp, Values
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.run import simulation
 from bfl.printing import doing
-from bfl.texts import counted, few, printable
+from bfl.texts import counted, few, printable, spelt_alike
 
 MOST_SITES = 20  # values of a column that have lines of their own
 LOOK_AT = "look at: "  # begins a line that a user may have to act upon
@@ -58,7 +59,8 @@ def check_run(values: Values, nodes: int = 0, *, check_data: bool = True) -> Dat
     app, refused = FlowerApp.own(), list[str]()
     configuration = resolve(app.run_config(values), check_data=check_data)
     keys, dataset = configuration.keys, None
-    reading = keys.reading
+    summed = nodes and not keys.table_columns  # nodes add up what columns of tables hold
+    reading = replace(keys.reading, table_columns=SUMMED) if summed else keys.reading
     while dataset is None:
         try:
             dataset = cached_dataset(keys.dataset, keys.data_dir, reading)
@@ -148,9 +150,8 @@ def _contents(dataset: Dataset, keys: Keys, site: str) -> Iterator[str]:
     if dataset.target is None:
         named = _counts(dataset, labels)
         yield f"{dataset.num_classes} classes (all {labels.size} examples): {named}"
-        folded = [name.casefold() for name in dataset.class_names]
-        if alike := [n for n in dataset.class_names if folded.count(n.casefold()) > 1]:
-            yield f"{LOOK_AT}classes that differ in capitals alone: {few(alike)}"
+        for alike in spelt_alike(dataset.class_names):
+            yield f"{LOOK_AT}classes that differ in capitals or spaces alone: {few(alike)}"
     for name in shown:
         where, own, test = f"{site} {printable(str(name))}", of_site[sites == name], tests[name]
         of_tests = f"; {test.size} to test: {_counts(dataset, test)}" if test.size else ""

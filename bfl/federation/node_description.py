@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from functools import cache
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pydantic
 from flwr.app import ConfigRecord, RecordDict
@@ -19,9 +19,16 @@ from pydantic.dataclasses import dataclass
 from bfl.federation.client_metrics import neutralize
 from bfl.federation.wire import CONFIG, VERSION, WIRE_FORMAT, WireFormatError, check_version
 from bfl.registry import kebab
+from bfl.texts import few, spelt_alike
+
+if TYPE_CHECKING:
+    from bfl.data.datasets import Dataset
 
 TABLE_QUERY, ADD_UP_TABLE = "query.table", "train.table"
 """Types of messages before the first round that ask for nodes' tables, and for sums over them."""
+
+SERVER = "the server"
+"""Owner of the server's table, in messages."""
 
 LONGEST_NAME = 500
 """Most characters of a column's, a category's or a class's name in a node's own table."""
@@ -128,6 +135,12 @@ class TableDescription:
     columns: dict[str, tuple[str, ...]]
     class_names: tuple[str, ...]
 
+    @classmethod
+    def of(cls, dataset: Dataset) -> TableDescription:
+        """Return the description of a table that has been read."""
+        columns = dataset.encoding.columns if dataset.encoding else ()
+        return cls({column.name: column.categories for column in columns}, dataset.class_names)
+
     def to_content(self) -> RecordDict:
         """Return the description as a message's content."""
         return _content({"table": json.dumps(asdict(self))})
@@ -147,3 +160,43 @@ class TableDescription:
                     f"at most {LONGEST_NAME} characters"
                 )
         return found
+
+
+def compare_tables(
+    server: TableDescription, tables: Mapping[str, TableDescription]
+) -> tuple[list[str], list[str]]:
+    """Return what keeps tables, by their owners, from going with the server's, and what is odd."""
+    problems, odd = [], []
+    for owner, table in tables.items():
+        for name in dict.fromkeys([*server.columns, *table.columns]):
+            kinds = (of.columns.get(name) for of in (server, table))
+            ours, theirs = ("nothing" if k is None else "texts" if k else "numbers" for k in kinds)
+            if ours != theirs:
+                has = f"has {theirs} in" if name in table.columns else "lacks"
+                problems.append(
+                    f"{owner} {has} the column '{name}', and the server has {ours} there; allowed: "
+                    "the same columns in all tables, or columns-left-out"
+                )
+    owners = _owners({o: table.class_names for o, table in {SERVER: server, **tables}.items()})
+    for twins in spelt_alike(owners):
+        if not {*twins} <= {*server.class_names}:
+            whose = " and ".join(f"'{name}' ({owners[name]})" for name in twins)
+            problems.append(f"{whose} are spelt alike; allowed: one spelling of a class")
+    for name, whose in owners.items():
+        if name not in server.class_names or whose == SERVER:
+            odd.append(f"class '{name}' is in no table but that of {whose}")
+    for column in [] if problems else server.columns:
+        owners = _owners({owner: table.columns[column] for owner, table in tables.items()})
+        for twins in spelt_alike(owners):
+            whose = " and ".join(f"'{name}' ({owners[name]})" for name in twins)
+            odd.append(f"column '{column}': {whose} are spelt alike, and count as {len(twins)}")
+    return problems, odd
+
+
+def _owners(names: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """Return in words, by each name, which owners have it, by all names of each owner."""
+    having: dict[str, list[str]] = {}
+    for owner, own in names.items():
+        for name in own:
+            having.setdefault(name, []).append(owner)
+    return {name: few(owners, 3) for name, owners in having.items()}

@@ -88,8 +88,9 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
         check_attackers(configuration, federation)
         check_states(configuration, federation)
         configuration = configuration.with_known(clients=federation.size)
+        warnings, say = list[str](), progress.say
         if summing and (
-            columns := tables.sum_columns(configuration, whole, grid, federation, progress.say)
+            columns := tables.sum_columns(configuration, whole, grid, federation, say, warnings)
         ):
             configuration = configuration.with_known(table_columns=columns)
             keys = configuration.keys
@@ -98,7 +99,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> files.RunFolder:
             network = evaluation.build_network(configuration, whole, engine.client_threads)
         divided = data.divide(configuration, whole, federation)
         steps = keys.rounds * keys.local_epochs * -(-max(divided.sizes) // keys.batch_size)
-        warnings = data.warnings_of_data(configuration, divided.dataset)
+        warnings += data.warnings_of_data(configuration, divided.dataset)
         if not any(closing.moves_head for closing in configuration.closing):
             warnings += configuration.optimizer.warnings(steps)
         tested, nodes = divided.dataset, sum(n > 0 for n in federation.own_examples.values())

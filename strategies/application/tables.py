@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -19,8 +19,8 @@ from bfl.data.datasets import Dataset, encoding
 from bfl.data.datasets.reading import COLUMNS, SUMMED
 from bfl.errors import ConfigurationError
 from bfl.federation import node_description
-from bfl.federation.client_metrics import neutralize
-from bfl.federation.wire import CONFIG, VERSION, WIRE_FORMAT
+from bfl.federation.wire import CONFIG
+from bfl.texts import few
 from strategies.closing import SumsRequest, sums_of_clients
 from strategies.federation import Federation
 from strategies.flower_clients import FlowerClients
@@ -43,11 +43,13 @@ def sum_columns(
     grid: Grid,
     federation: Federation,
     say: Callable[[str], None],
+    warnings: list[str],
 ) -> str:
     """Return the key ``table-columns`` by sums over the tables of all nodes.
 
     Args:
         dataset: The server's own table, whose means and deviations sums are taken around.
+        warnings: Gets what may be misspelt in the tables.
 
     Returns:
         Nothing where no node has a table of its own.
@@ -60,8 +62,9 @@ def sum_columns(
     if not own:
         return ""
     keys = configuration.keys
-    question: dict[str, Any] = replace(keys.reading, table_columns=SUMMED).values()
-    question[VERSION] = WIRE_FORMAT
+    table = node_description.TableDescription.of(dataset)
+    question: Any = {**table.to_content()[CONFIG]}
+    question |= replace(keys.reading, table_columns=SUMMED).values()
     tables = federation.ask(
         grid,
         node_description.TABLE_QUERY,
@@ -70,13 +73,17 @@ def sum_columns(
         keys,
         "before round 1, asked for the columns of their tables",
     )
-    if len(tables) < federation.size:
-        others = sorted(set(range(federation.size)) - tables.keys())
+    by_name = {federation.name_of(client): own for client, own in tables.items()}
+    if others := [federation.name_of(p) for p in range(federation.size) if p not in tables]:
         raise ConfigurationError(
-            f"clients {', '.join(map(str, tables))} have tables of their own, and clients "
-            f"{', '.join(map(str, others))} none; allowed: a table for each of them, or for none"
+            f"{few([*by_name])} have tables of their own, and {few(others)} none; allowed: a table "
+            "for each of them, or for none"
         )
-    names, columns = _merge(dataset, tables)
+    problems, odd = node_description.compare_tables(table, by_name)
+    if problems:
+        raise ConfigurationError("\n".join(problems))
+    warnings += odd
+    names, columns = _merge(dataset, [*tables.values()])
     options = ClientOptions(
         min_clients=federation.size,
         round_retries=keys.round_retries,
@@ -116,36 +123,21 @@ def sum_columns(
 
 
 def _merge(
-    dataset: Dataset, tables: Mapping[int, node_description.TableDescription]
+    dataset: Dataset, tables: Sequence[node_description.TableDescription]
 ) -> tuple[list[str], tuple[encoding.Column, ...]]:
     """Return the classes and columns of all tables, with the server's means and deviations."""
-    columns = dataset.encoding.columns if dataset.encoding else ()
-    own = {column.name: column for column in columns}
-    for client, table in tables.items():
-        if differing := own.keys() ^ table.columns.keys():
-            raise ConfigurationError(
-                f"of the server's table and that of client {client} one alone has the column "
-                f"'{neutralize(min(differing))}'; allowed: the same columns, or columns-left-out"
-            )
-        for name, kinds in table.columns.items():
-            if bool(kinds) != bool(own[name].categories):
-                ours, theirs = ("texts" if k else "numbers" for k in (own[name].categories, kinds))
-                raise ConfigurationError(
-                    f"column '{name}' holds {ours} in the server's table, and {theirs} in that of "
-                    f"client {client}; allowed: one kind in all tables"
-                )
     reference = [
         encoding.Column(
-            name,
-            tuple(sorted({kind for table in tables.values() for kind in table.columns[name]})),
+            column.name,
+            tuple(sorted({kind for table in tables for kind in table.columns[column.name]})),
             column.mean,
             column.deviation,
         )
-        for name, column in own.items()
+        for column in (dataset.encoding.columns if dataset.encoding else ())
     ]
     if dataset.target:
         return list(dataset.class_names), (*reference, dataset.target)
-    names = {*dataset.class_names, *(name for t in tables.values() for name in t.class_names)}
+    names = {*dataset.class_names, *(name for t in tables for name in t.class_names)}
     whole = all(name.removeprefix("-").isdecimal() for name in names)
     return sorted(names, key=lambda name: (int(name) if whole else 0, name)), tuple(reference)
 

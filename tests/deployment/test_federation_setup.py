@@ -231,6 +231,11 @@ def test_the_commands_do_what_they_say(tmp_path: Path, capsys: pytest.CaptureFix
     checked = bfl("check", made.server, *run)
     assert "10 examples, all for testing" in checked
     assert "ant 5 (50%), bee 5 (50%)" in checked, "of all ten"
+    # What its test rows alone have, training rows of others may have as well.
+    rows = "".join(f"kind {max(row, 6)},{row % 2}\n" for row in range(20))
+    (own / "rows.csv").write_text(f"kind,target\n{rows}")
+    (own / "node.toml").write_text('dataset = "table:rows.csv"')
+    assert "0 things to look at" in bfl("check", own)
     assert "partition 1 is vacant" in bfl("revoke-client", made.path, "south")
     assert "client one has partition 1" in bfl("add-client", made.path, "one")
     assert "there are 3 partitions" in bfl("add-client", made.path, "two")

@@ -19,8 +19,8 @@ from bfl.engine.flower import new_run
 from bfl.engine.serial import SerialGrid
 from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.experiments.results.run_folder import REFUSALS, RunFolder
-from bfl.federation.node_description import TABLE_QUERY, TableDescription
-from bfl.federation.wire import CONFIG, VERSION, WIRE_FORMAT, WireFormatError
+from bfl.federation.node_description import TABLE_QUERY, TableDescription, compare_tables
+from bfl.federation.wire import CONFIG, WireFormatError
 from clients import closing
 from clients.closing import measure_final_model
 from clients.description import describe_table
@@ -110,6 +110,7 @@ def test_columns_are_those_of_all_rows_in_one_table(run: Run, nodes: int, exchan
         np.testing.assert_allclose(ours.mean, joint.mean, rtol=1e-9)
         np.testing.assert_allclose(ours.deviation, joint.deviation, rtol=1e-9)
     assert len(folder.rounds()) == 1
+    assert any("'dead'" in text and "client 0" in text for text in folder.warnings())
     assert len(folder.predictions()[1]) == 40, "all of the server's own rows"
     measured = folder.read_json("run.json:clients", {})
     if exchange == "masked":  # sums alone leave a client
@@ -183,23 +184,43 @@ def test_names_that_no_table_needs_are_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("change", "keys", "named"),
     [
-        (lambda node, frame: frame.drop(columns="dose") if node == 2 else frame, {}, "dose"),
-        (lambda node, frame: frame.assign(dose="x") if node == 1 else frame, {}, "dose"),
+        (lambda node, frame: frame.drop(columns="dose") if node == 2 else frame, {}, "'dose'"),
+        (lambda node, frame: frame.assign(dose="x") if node == 2 else frame, {}, "'dose'"),
+        (lambda n, f: f.replace({"target": {"well": "Well "}}) if n == 2 else f, {}, "'Well'"),
         (as_given, {"example-privacy": "dp-sgd"}, "own data"),
     ],
 )
 def test_tables_that_do_not_go_together_are_refused(
-    run: Run, change: Any, keys: dict[str, Any], named: str
+    run: Run, change: Any, keys: dict[str, Any], named: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(BflError, match=named):
+    with pytest.raises(BflError, match=named) as error:
         run(2, change, **keys, **{"node-timeout": 5.0})
+    if not keys:  # the second client's operator is told as well
+        assert "client 1" in str(error.value)
+        assert named in capfd.readouterr().err
+
+
+def test_names_that_differ_in_capitals_or_spaces_alone_are_pointed_out() -> None:
+    def described(*kinds: str) -> TableDescription:
+        return TableDescription({"kind": kinds, "age": ()}, ("no", "yes", "YES"))
+
+    server = described("a", "B")
+    tables = {"north": described("a", "b c"), "south": described("B C"), "west": described("A")}
+    problems, (first, second) = compare_tables(server, tables)
+    assert not problems, "the server's table has both classes"
+    assert all(name in first for name in ("'kind'", "'a' (north)", "'A' (west)"))
+    assert all(name in second for name in ("'b c' (north)", "'B C' (south)"))
+    server = TableDescription(server.columns, ("no", "yes", "never"))
+    (problem,), odd = compare_tables(server, tables)
+    assert "'YES' (north, south, west)" in problem
+    assert any("'never'" in text for text in odd)
 
 
 def test_a_private_node_says_nothing_of_its_rows(tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     table(1).to_csv(path, index=False)
     reading = Reading(missing="indicator", columns_left_out="site", table_columns=SUMMED)
-    asked: dict[str, Any] = {**reading.values(), VERSION: WIRE_FORMAT}
+    asked: Any = {**reading.values(), **TableDescription({}, ()).to_content()[CONFIG]}
     node: Any = {"partition-id": 0, "num-partitions": 1, "dataset": f"table:{path}"}
     for private in (False, True):
         context = Context(new_run({}).run_id, 1, {**node, "private": private}, RecordDict(), {})

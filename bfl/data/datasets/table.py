@@ -93,7 +93,9 @@ class Table(PathSource):
             unseen, here = encoding.unseen(inputs), answers.here
         else:
             encoding = encodings.Encoding.of(inputs.iloc[train], where, reading.missing)
-            unseen = encoding.unseen(inputs.iloc[test_rows])
+            # Where sums follow, other tables may have seen what these training rows have not.
+            summed = reading.table_columns == SUMMED
+            unseen = [] if summed else encoding.unseen(inputs.iloc[test_rows])
             unseen += _among_numbers(inputs if reading.regression else whole)
             here = f"means and categories of its own {train.size} training rows"
         true = answers.true
