@@ -35,7 +35,7 @@ MEASURED = {
     "digits": (5, 3),
     "digits-picked": (5, 3),
     "fashion-mnist": (5, 3),
-    "fashion-mnist-28-picked": (2, 2),
+    "fashion-mnist-28-picked": (2, 1),
     "heart-picked": (20, 3),
     "heart-rivals-picked": (20, 3),
     "beijing-picked": (20, 3),
