@@ -16,11 +16,17 @@ from flwr.serverapp import Grid
 from bfl import errors
 from bfl.configuration.keys import Keys
 from bfl.data.datasets import Reading, portable_dataset
-from bfl.deployment.client_list import binding_problem, client_names, name_node
+from bfl.deployment.client_list import (
+    binding_problem,
+    bound_partitions,
+    client_names,
+    name_node,
+)
 from bfl.engine.flower import is_simulation, log
 from bfl.federation import wire
 from bfl.federation.client_metrics import neutralize
 from bfl.federation.node_description import NodeDescription, code_digest
+from bfl.printing import doing, tell
 from strategies.flower_clients import Outstanding, UsableReplies, exchange_with_retries
 
 T = TypeVar("T")
@@ -124,6 +130,10 @@ class Federation:
         return dict(sorted(answers.items()))
 
 
+NAMED_AFTER = 5.0
+"""Seconds after which it is said which nodes are waited for."""
+
+
 def discover(
     grid: Grid, clients: int, timeout: float, poll: float = 0.2, **question: Any
 ) -> Federation:
@@ -131,7 +141,8 @@ def discover(
 
     Flower samples among the nodes registered so far: without waiting, a first round may see 94 of
     100. Until the time is over, nodes may be late, answer with an error, or play the partition of
-    another one, which may be one that Flower does not yet know to be gone.
+    another one, which may be one that Flower does not yet know to be gone. Of real nodes it is said
+    meanwhile which are missing, and once what is wrong with one.
 
     Args:
         clients: The configured number of clients; 0: as many as the nodes' ``num-partitions``.
@@ -143,7 +154,8 @@ def discover(
         RunError: Nodes are missing when the time is over, or the engine has died.
         ConfigurationError: Two nodes still play one partition then; or, at once, a node is unfit.
     """
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
+    deadline, missing_before, problems_told = began + timeout, "", set[str]()
     descriptions = NodeDescriptions(grid, **question)
     while True:
         described = descriptions.of_nodes_online(min(deadline, time.monotonic() + poll))
@@ -152,6 +164,8 @@ def discover(
         for node, description in described.items():
             partitions.setdefault(description.partition_id, []).append(node)
         if len(partitions) == len(described) == expected:
+            if missing_before:
+                doing("all clients are there")
             nodes = {partition_id: partitions[partition_id][0] for partition_id in range(expected)}
             by_partition = {p: described[node] for p, node in nodes.items()}
             return Federation(
@@ -162,6 +176,11 @@ def discover(
                 or not is_simulation(grid),
                 descriptions=by_partition,
             )
+        # By the list of clients also before any node has said how many there are.
+        named = bound_partitions()
+        number = max([expected, *(1 + partition for partition in named)])
+        absent = (named.get(p, f"partition {p}") for p in range(number) if p not in partitions)
+        missing, problems = _join(absent, 50), descriptions.problems()
         if time.monotonic() > deadline:
             for partition, twins in sorted(partitions.items()):
                 if len(twins) > 1:
@@ -169,12 +188,23 @@ def discover(
                         f"{_join(map(name_node, twins))} all have partition-id {partition} in "
                         "their node configuration; each needs its own, from 0"
                     )
-            missing = (str(p) for p in range(expected) if p not in partitions)
+            silent = [
+                f"{name_node(n)} does not report its partition" for n in descriptions.silent()
+            ]
             raise errors.RunError(
-                f"{len(described)} of {expected} nodes are there after {timeout:g} s "
-                f"(node-timeout), without partitions {_join(missing, 100)}"
-                f"{descriptions.problems()}\nstart the missing SuperNodes, or set clients"
+                f"{len(described)} of {number} nodes are there after {timeout:g} s (node-timeout), "
+                f"without {missing}; start what is missing, or set clients"
+                + "".join(f"\n{line}" for line in silent + problems)
             )
+        if not is_simulation(grid):
+            for problem in problems:
+                if problem not in problems_told:
+                    tell(problem)
+            problems_told.update(problems)
+            late = time.monotonic() > began + NAMED_AFTER
+            if late and missing and missing != missing_before:
+                doing(f"waits for {missing}")
+                missing_before = missing
         if not descriptions.silent():  # else listening has taken its time
             time.sleep(poll)
 
@@ -285,12 +315,12 @@ class NodeDescriptions:
         queried = {message.metadata.dst_node_id for message in self._outstanding.messages.values()}
         return sorted(queried)
 
-    def problems(self) -> str:
-        """Return a line for each node that has not said who it is."""
-        lines = [f"\n{name_node(node)} does not report its partition" for node in self.silent()]
-        for node, reason in sorted(self._failures.items()):
-            lines.append(f"\n{name_node(node)} cannot report its partition: {reason}")
-        return "".join(lines)
+    def problems(self) -> list[str]:
+        """Return a line for each node that has answered, and not with a partition of its own."""
+        return [
+            f"{name_node(node)} cannot report its partition: {reason}"
+            for node, reason in sorted(self._failures.items())
+        ]
 
     def _send(self, question: Mapping[str, Any], nodes: Iterable[int]) -> list[Message]:
         content = RecordDict({"config": ConfigRecord(dict(question))})

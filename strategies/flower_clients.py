@@ -19,10 +19,12 @@ from flwr.serverapp import Grid
 
 from bfl import errors
 from bfl.aggregation.plausibility import judge_updates
+from bfl.deployment.client_list import client_names
 from bfl.engine.flower import NO_REPLY, is_simulation
 from bfl.engine.flower.replies import Replies, UnusableReplyError
 from bfl.federation import client_metrics, wire
 from bfl.printing import detail
+from bfl.texts import few
 from strategies import updates as received
 from strategies.round import TrainingRequest
 from strategies.server_state import Round
@@ -427,8 +429,13 @@ def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterato
         if not any_came and outstanding.silence > silence:
             return
         if outstanding.messages:
-            replied = len(messages) - len(outstanding.messages)
-            detail(f"{replied} of {len(messages)} clients have replied" if replied else "")
+            text = ""
+            if replied := len(messages) - len(outstanding.messages):
+                nodes = (each.metadata.dst_node_id for each in outstanding.messages.values())
+                missing = few([name for name in client_names(nodes) if name])
+                text = f"{replied} of {len(messages)} clients have replied"
+                text += f", without {missing}" if missing else ""
+            detail(text)
             outstanding.pause()
 
 

@@ -142,6 +142,10 @@ def check_folder(given: argparse.Namespace) -> None:
                 )
             if found and not found.encoding:
                 print("the run's classes have to be these, in this order, on all machines")
+        else:
+            print(
+                "no data are looked at: node.toml has no dataset, so it takes its part of a run's"
+            )
         print(f"client {identity.name}: its folder is complete")
     else:
         _, listed = server.check_server(given.folder, datetime.now(UTC))
@@ -149,6 +153,8 @@ def check_folder(given: argparse.Namespace) -> None:
         print(f"server: its folder is complete; it lets in {names or 'nobody'}")
         if given.run_config:
             check.check_run(read_run_config(given.run_config), listed.num_partitions)
+        else:
+            print("no data are looked at: with a run's --run-config, its test data are")
 
 
 def serve(given: argparse.Namespace) -> None:
@@ -217,8 +223,9 @@ def start_run(given: argparse.Namespace) -> None:
                     RunFolder(folder), chosen, lambda changes, _: make(changes), printing.tell
                 )
     except (RunError, KeyboardInterrupt) as error:
-        # Not where it was refused before it began.
-        if not (folder / "config.toml").is_file():
+        if not (folder / "config.toml").is_file():  # it has not begun
+            if isinstance(error, KeyboardInterrupt):
+                error.add_note("the run had not begun, and nothing is kept of it")
             raise
         goes_on = f"--run-config 'name=\"{folder.name}\" resume=true'"
         advice = f"it goes on after its last finished round by the same command with {goes_on}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import socket
 import ssl
@@ -27,8 +28,9 @@ from bfl.deployment.authority import (
     private_pem,
 )
 from bfl.deployment.processes import LOG, Processes, Say, flower_environment
-from bfl.deployment.settings import Identity, NodeSettings, NodeTable
+from bfl.deployment.settings import PORT, Identity, NodeSettings, NodeTable
 from bfl.engine.flower import warm
+from bfl.engine.flower.flower_process import LET_IN
 from bfl.errors import DataError
 from bfl.experiments.results.run_folder import locked
 from bfl.files import write_atomically
@@ -40,6 +42,12 @@ time, and takes what is 5 s from the future to 305 s old."""
 RUNTIME_CA, RUNTIME_CERTIFICATE, RUNTIME_KEY = "runtime-ca.crt", "runtime.crt", "runtime.key"
 CALL_TIMEOUT, CALL_INTERVAL = 10.0, 2.0
 """Seconds of a call of the server, and until the next one where it does not answer."""
+
+ANSWER_PATIENCE, START_PATIENCE = 10.0, 20.0
+"""Seconds after which it is said that a server does not answer, and does not let a node in; then
+again whenever it has lasted twice as long."""
+
+LOOK_AT = "see that the server runs, and server and port in identity.toml"
 
 
 def run_client(folder: Path, state: Path, say: Say) -> None:
@@ -86,22 +94,34 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
                 *("--isolation", "process", "--superexec-auth-secret-file", secret),
                 *("--node-config", config),
             )
-            tell(
-                f"has partition {identity.partition_id} of {identity.num_partitions} at "
-                f"{identity.address}, and waits for runs; Flower's own lines are in {state / LOG}"
-            )
+            tell(f"calls {identity.address}; Flower's own lines are in {state / LOG}")
             tasks = warm.Tasks(port, secret.read_bytes())
+            began, next_said = time.monotonic(), START_PATIENCE
             task: warm.Task | None = None
-            while True:
+
+            def show_own_lines() -> None:
+                nonlocal next_said
                 for line in log:
-                    if line.startswith(f"{name}: "):  # bfl's own, as that it is not let in yet
-                        say(line.rstrip())
-                processes.check()
-                task = task or tasks.next()
-                if task:
-                    task = worker.play(task, processes.check, tasks)
-                else:
-                    time.sleep(0.1)
+                    if line.startswith(f"{name}: "):
+                        next_said = math.inf  # it is let in, or the line says why not
+                        partition = f"{identity.partition_id} of {identity.num_partitions}"
+                        connected = f"has partition {partition}, and waits for runs"
+                        say(line.rstrip().replace(LET_IN, connected))
+
+            try:
+                while True:
+                    show_own_lines()
+                    if (seconds := time.monotonic() - began) > next_said:
+                        tell(f"{identity.address} has not let it in for {seconds:.0f} s; {LOOK_AT}")
+                        next_said = 2 * seconds
+                    processes.check()
+                    task = task or tasks.next()
+                    if task:
+                        task = worker.play(task, processes.check, tasks)
+                    else:
+                        time.sleep(0.1)
+            finally:
+                show_own_lines()  # a SuperNode that has ended has said why
 
 
 def check_client(folder: Path, now: datetime) -> tuple[Identity, NodeSettings]:
@@ -118,6 +138,7 @@ def check_client(folder: Path, now: datetime) -> tuple[Identity, NodeSettings]:
 def wait_for_server(identity: Identity, authority: Path, say: Say) -> None:
     """Call the server until it answers, and check its certificate and this machine's clock."""
     server, printed = identity.address, ""
+    began, next_said = time.monotonic(), ANSWER_PATIENCE
     trusted = ssl.create_default_context(cafile=str(authority))
     while True:
         try:
@@ -128,17 +149,22 @@ def wait_for_server(identity: Identity, authority: Path, say: Say) -> None:
             if date := answer.headers.get("date"):
                 ahead = called - parsedate_to_datetime(date).timestamp()
                 check_clock(f"client {identity.name}", ahead)
-            return
+            if answer.status_code == 404 and not answer.content:
+                return
+            reason = f"what answers is no server for clients, whose port is mostly {PORT}"
         except httpx.TransportError as error:
             reason = str(error)
             if "CERTIFICATE_VERIFY_FAILED" in reason:
                 raise DataError(
                     f"client {identity.name}: the certificate of {server} does not hold: {reason}; "
-                    f"it has to be of the authority in {authority}, name {identity.server} and be "
-                    f"valid by this machine's clock ({datetime.now(UTC):%Y-%m-%d %H:%M} UTC)"
+                    f"allowed: one of the authority in {authority} that names {identity.server}, "
+                    f"and is valid at this machine's {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
                 ) from error
         if reason != printed:
             say(f"{server} does not answer yet ({reason}); it is called again until it does")
+        elif (seconds := time.monotonic() - began) > next_said:
+            say(f"{server} has not answered as this federation's for {seconds:.0f} s; {LOOK_AT}")
+            next_said = 2 * seconds
         printed = reason
         time.sleep(CALL_INTERVAL)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -22,7 +21,7 @@ from bfl.deployment.private_files import SERVER
 from bfl.deployment.settings import Table
 from bfl.errors import ConfigurationError, DataError, ProtocolError, unknown_name
 from bfl.files import given_path, write_atomically
-from bfl.texts import from_json, read_text
+from bfl.texts import read_text
 
 HEADER = """\
 # The clients of this federation: a key, and the partition that is bound to it.
@@ -158,27 +157,28 @@ class ListedIdentity:
             ) from error
 
 
+_NODES = pydantic.TypeAdapter(dict[int, Client])
+
 MARK = "bfl-federation"
 """The file in a server's Flower home that says where its nodes are bound."""
 
 
 def write_bound_nodes(path: Path, nodes: Mapping[int, Client]) -> None:
     """Write the client of each node, by Flower's node id."""
-    tables = {node: client.model_dump(by_alias=True) for node, client in nodes.items()}
-    write_atomically(path, json.dumps(tables, indent=1).encode())
+    write_atomically(path, _NODES.dump_json(dict(nodes), by_alias=True, indent=1))
 
 
 def read_bound_nodes(path: Path) -> dict[int, Client]:
     """Return the client of each node; empty if nothing has been written yet."""
     try:
         return dict(_nodes_of(path.read_bytes())) if path.exists() else {}
-    except (OSError, ValueError, TypeError, AttributeError, ConfigurationError) as error:
+    except (OSError, ValueError, ConfigurationError) as error:
         raise DataError(f"{path} is not a list of nodes and their partitions: {error}") from error
 
 
 @lru_cache(maxsize=1)  # each node is looked up, and every key in the file is parsed
 def _nodes_of(data: bytes) -> dict[int, Client]:
-    return {int(node): Client.parse(table, node) for node, table in from_json(data).items()}
+    return _NODES.validate_json(data)
 
 
 def binding_problem(node: int, partition_id: int) -> str | None:
@@ -208,9 +208,18 @@ def name_node(node: int) -> str:
 
 def client_names(nodes: Iterable[int]) -> list[str]:
     """Return the names of the clients whose keys nodes have; empty ones if they are not bound."""
-    place = bound_nodes_file()
-    bound = read_bound_nodes(place) if place else {}
+    bound = _bound_clients()
     return [bound[node].name if node in bound else "" for node in nodes]
+
+
+def bound_partitions() -> dict[int, str]:
+    """Return the client's name of each partition that is bound to a key."""
+    return {client.partition_id: client.name for client in _bound_clients().values()}
+
+
+def _bound_clients() -> dict[int, Client]:
+    place = bound_nodes_file()
+    return read_bound_nodes(place) if place else {}
 
 
 def mark(home: Path, nodes: Path) -> None:

@@ -144,17 +144,19 @@ Flower takes a node that was killed for connected until a minute after its last 
 """
 
 
+LET_IN = "the server has let it in"
+"""What a node says, behind its name, as soon as it is connected."""
+
+
 def wait_to_be_let_in(activate: Callable[..., Any]) -> Callable[..., Any]:
     """Return Flower's call by which a node begins, made again while the SuperLink refuses it."""
 
     def call(*arguments: Any) -> Any:
         deadline, printed = time.monotonic() + ACTIVATION_PATIENCE, False
-        name = os.environ.get("BFL_CLIENT", "this node")
         while True:
             try:
                 answer = activate(*arguments)
-                if printed:
-                    print(f"{name}: the server has let it in", file=sys.stderr, flush=True)
+                say(LET_IN)
                 return answer
             except httpx.HTTPStatusError as error:
                 refused = error.response.status_code == 412
@@ -162,22 +164,46 @@ def wait_to_be_let_in(activate: Callable[..., Any]) -> Callable[..., Any]:
                 if not (refused and listed and time.monotonic() < deadline):
                     raise
             if not printed:
-                text = (
-                    f"{name}: the server does not let it in yet, as after a start less than a "
-                    f"minute after its last end; it asks again for {ACTIVATION_PATIENCE:g} s"
+                say(
+                    "the server does not let it in yet, as after a start less than a minute after "
+                    f"its last end; it asks again for {ACTIVATION_PATIENCE:g} s"
                 )
-                print(text, file=sys.stderr, flush=True)
             printed = True
             time.sleep(ACTIVATION_INTERVAL)
 
     return call
 
 
+def tell_refusal(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return one of a node's calls, such that the node says why it is put out before it ends."""
+
+    def call_and_tell(*arguments: Any) -> Any:
+        try:
+            return call(*arguments)
+        except httpx.HTTPStatusError as error:
+            status, text = error.response.status_code, error.response.text
+            if status not in (403, 502, 503, 504):  # a run is over, or the server will be back
+                reason = "".join(c for c in text[:300] if c.isprintable()) or f"status {status}"
+                if status == 401 or "list of clients" in text:
+                    reason = "the list of clients does not have its key, client.key"
+                say(f"the server does not let it in: {reason}")
+            raise
+
+    return call_and_tell
+
+
+def say(text: str) -> None:
+    """Print a line that the client shows, behind its name."""
+    print(f"{os.environ.get('BFL_CLIENT', 'this node')}: {text}", file=sys.stderr, flush=True)
+
+
 def run_node() -> None:
     """Run the SuperNode."""
     quick_pulls()
     fleet: Any = importlib.import_module("flwr.supernode.fleet_http_client").FleetHttpClient
-    fleet.ActivateNode = wait_to_be_let_in(fleet.ActivateNode)
+    fleet.ActivateNode = tell_refusal(wait_to_be_let_in(fleet.ActivateNode))
+    for name in ("PullMessages", "SendNodeHeartbeat"):
+        setattr(fleet, name, tell_refusal(getattr(fleet, name)))
     loop: Any = importlib.import_module("flwr.supernode.start_client_internal")
     loop.time = Pauses()
     command: Any = importlib.import_module("flwr.supernode.cli.flower_supernode")

@@ -195,9 +195,8 @@ class _PoolOfRun:
     pool: Any
     run: EngineRun
 
-    @property
-    def num_actors(self) -> int:
-        return int(self.pool.num_actors)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.pool, name)
 
     def submit(self, actor_fn: Any, job: Any) -> Any:
         self.run.raise_if_ended()
@@ -225,9 +224,6 @@ class _PoolOfRun:
             time.sleep(LOOKING)
             self.run.raise_if_ended()
             raise
-
-    def add_actor_back_to_pool(self, future: Any) -> None:
-        self.pool.add_actor_back_to_pool(future)
 
 
 @contextmanager

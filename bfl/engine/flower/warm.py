@@ -152,14 +152,10 @@ class WarmWorker:
                     self.close()
                     if tasks and after:
                         tasks.close(task)
-                    self.say(
-                        "the SuperNode has given up a task, as the server was gone: its worker is "
-                        "ended, and the next task gets another"
-                        if after
-                        else f"a task has taken more than {self.timeout:g} s (task-timeout): its "
-                        "worker is ended, the server is told within a minute that it has failed, "
-                        "and the next task gets another"
-                    )
+                    reason = "the SuperNode has given up a task, as the server was gone"
+                    if not after:
+                        reason = f"a task has taken more than {self.timeout:g} s (task-timeout)"
+                    self.say(f"{reason}: its worker is ended, and the next task gets another")
                     return after
             answer = stdout.readline()
         except BrokenPipeError:
