@@ -64,7 +64,7 @@ output = ""
 ROLES = {
     "ServerApp": "flwr-serverapp",
     "SuperLink": "flower_process.py superlink",
-    "proxy": "federation proxy",
+    "proxy": "bfl.deployment.proxy",
     "a client's SuperNode": "flower_process.py node",
     "a client's app": "flower_process.py worker",
 }

@@ -16,12 +16,7 @@ from flwr.serverapp import Grid
 from bfl import errors
 from bfl.configuration.keys import Keys
 from bfl.data.datasets import Reading, portable_dataset
-from bfl.deployment.client_list import (
-    binding_problem,
-    bound_partitions,
-    client_names,
-    name_node,
-)
+from bfl.deployment.client_list import binding_problem, bound_clients, client_names, name_node
 from bfl.engine.flower import is_simulation, log
 from bfl.federation import wire
 from bfl.federation.client_metrics import neutralize
@@ -177,7 +172,7 @@ def discover(
                 descriptions=by_partition,
             )
         # By the list of clients also before any node has said how many there are.
-        named = bound_partitions()
+        named = {client.partition_id: client.name for client in bound_clients().values()}
         number = max([expected, *(1 + partition for partition in named)])
         absent = (named.get(p, f"partition {p}") for p in range(number) if p not in partitions)
         missing, problems = _join(absent, 50), descriptions.problems()
@@ -197,9 +192,8 @@ def discover(
                 + "".join(f"\n{line}" for line in silent + problems)
             )
         if not is_simulation(grid):
-            for problem in problems:
-                if problem not in problems_told:
-                    tell(problem)
+            for problem in set(problems) - problems_told:
+                tell(problem)
             problems_told.update(problems)
             late = time.monotonic() > began + NAMED_AFTER
             if late and missing and missing != missing_before:

@@ -57,7 +57,7 @@ def add_to(federation: argparse.ArgumentParser) -> None:
     text = "other hosts than before"
     renew.add_argument("--host", action="append", default=[], metavar="NAME", help=text)
     server = command("server", serve, "run the server, until Ctrl-C", "the server's folder")
-    client = command("client", join, "run a client, until Ctrl-C", "the client's folder")
+    client = command("client", serve, "run a client, until Ctrl-C", "the client's folder")
     text = "start a run on the server's machine, and follow it"
     start = command("run", start_run, text, "the folder of a server that runs")
     for each in (server, client, start):
@@ -69,8 +69,6 @@ def add_to(federation: argparse.ArgumentParser) -> None:
     text = "check the folder of the server or of a client"
     checked = command("check", check_folder, text, "the folder")
     add_run_config_to(checked, "the run's: all that it would refuse of the data here is said")
-    text = "the server's door alone; `server` starts it"
-    command("proxy", serve_proxy, text, "the server's folder")
 
 
 def make(given: argparse.Namespace) -> None:
@@ -93,11 +91,8 @@ def add_client(given: argparse.Namespace) -> None:
     client = setup.add_client(given.folder, given.name, key)
     print(f"client {client.name} has partition {client.partition_id}")
     print(f"its folder is {folder.client(client.name)}; {TO_THE_SERVER.format(listed)}")
-    partitions = ClientList.read(listed).num_partitions
-    print(
-        f"there are {partitions} partitions: a client whose identity.toml has fewer needs its new "
-        "one, and a new start"
-    )
+    many = f"there are {ClientList.read(listed).num_partitions} partitions"
+    print(f"{many}: who has fewer in identity.toml needs its new one, and a new start")
 
 
 def revoke_client(given: argparse.Namespace) -> None:
@@ -105,10 +100,8 @@ def revoke_client(given: argparse.Namespace) -> None:
     client = setup.revoke_client(given.folder, given.name)
     listed = FederationFolder(given.folder).server / private_files.CLIENTS
     print(f"client {client.name} is revoked; {TO_THE_SERVER.format(listed)}")
-    print(
-        f"partition {client.partition_id} is vacant, and a run waits for all: bfl federation "
-        f"add-client {given.folder} NAME fills it"
-    )
+    vacant = f"partition {client.partition_id} is vacant, and a run waits for all"
+    print(f"{vacant}: bfl federation add-client {given.folder} NAME fills it")
 
 
 def renew_certificate(given: argparse.Namespace) -> None:
@@ -158,17 +151,11 @@ def check_folder(given: argparse.Namespace) -> None:
 
 
 def serve(given: argparse.Namespace) -> None:
-    """Run the server."""
-    from bfl.deployment.server import serve_federation
+    """Run the server, or a client."""
+    from bfl.deployment import client, server
 
-    serve_federation(given.folder, given.state or given.folder / STATE, printing.say)
-
-
-def join(given: argparse.Namespace) -> None:
-    """Run a client."""
-    from bfl.deployment.client import run_client
-
-    run_client(given.folder, given.state or given.folder / STATE, printing.say)
+    run = server.serve_federation if given.part == "server" else client.run_client
+    run(given.folder, given.state or given.folder / STATE, printing.say)
 
 
 def start_run(given: argparse.Namespace) -> None:
@@ -238,12 +225,3 @@ def start_run(given: argparse.Namespace) -> None:
             raise RunError(f"{error}; {advice}") from error
         error.add_note(advice)
         raise
-
-
-def serve_proxy(given: argparse.Namespace) -> None:
-    """Run the server's door."""
-    from bfl.deployment import proxy
-    from bfl.deployment.server import check_server
-
-    settings, _ = check_server(given.folder, datetime.now(UTC))
-    proxy.serve(given.folder, settings)

@@ -193,9 +193,8 @@ def check_dates(certificate: x509.Certificate, node: str, what: str, now: dateti
         return
     state = "is over" if now > ends else "has not begun"
     raise DataError(
-        f"{node}: {what} {state}: it is valid from {begins:%Y-%m-%d %H:%M} to "
-        f"{ends:%Y-%m-%d %H:%M} UTC, and this machine's clock says {now:%Y-%m-%d %H:%M}; set the "
-        "clock, or make a new certificate: bfl federation renew"
+        f"{node}: {what} {state}: it is valid from {begins:%Y-%m-%d %H:%M} to {ends:%Y-%m-%d %H:%M}"
+        f" UTC, and here it is {now:%Y-%m-%d %H:%M}; set the clock, or bfl federation renew"
     )
 
 
@@ -213,6 +212,6 @@ def checked_public(text: str) -> str:
     except (ValueError, UnsupportedAlgorithm) as error:
         raise ConfigurationError(
             f"its public-key ({text.strip()[:24]!r}…) is not one of an elliptic curve in OpenSSH's "
-            "format; allowed: one made by ssh-keygen -t ecdsa -b 384, the file that ends in .pub"
+            "format; allowed: what ssh-keygen -t ecdsa -b 384 writes to the file .pub"
         ) from error
     return openssh_public(key)

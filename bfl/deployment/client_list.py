@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -75,12 +76,12 @@ class ClientList(Table):
         others: dict[tuple[str, Any], Client] = {}
         for client in self.clients:
             for key, value in client.model_dump(by_alias=True).items():
-                if other := others.get((key, value)):
+                other = others.setdefault((key, value), client)
+                if other is not client:
                     raise ConfigurationError(
                         f"clients {other.name} and {client.name} both have {key} {value}; allowed: "
                         "each its own"
                     )
-                others[key, value] = client
             if not 0 <= client.partition_id < self.num_partitions:
                 raise ConfigurationError(
                     f"client {client.name}: partition-id is {client.partition_id}; allowed: 0 to "
@@ -118,12 +119,12 @@ class ClientList(Table):
 _SCHEME = ec.ECDSA(SHA384())
 
 
+@dataclass(frozen=True)
 class ListedIdentity:
     """A client that signs with its key, and knows the listed public keys by partition id."""
 
-    def __init__(self, key: ec.EllipticCurvePrivateKey, keys: Mapping[int, str]) -> None:
-        self._key = key
-        self._keys = keys
+    _key: ec.EllipticCurvePrivateKey
+    _keys: Mapping[int, str]
 
     @classmethod
     def read(cls, key: Path, clients: Path, partition_id: int) -> ListedIdentity:
@@ -208,16 +209,12 @@ def name_node(node: int) -> str:
 
 def client_names(nodes: Iterable[int]) -> list[str]:
     """Return the names of the clients whose keys nodes have; empty ones if they are not bound."""
-    bound = _bound_clients()
+    bound = bound_clients()
     return [bound[node].name if node in bound else "" for node in nodes]
 
 
-def bound_partitions() -> dict[int, str]:
-    """Return the client's name of each partition that is bound to a key."""
-    return {client.partition_id: client.name for client in _bound_clients().values()}
-
-
-def _bound_clients() -> dict[int, Client]:
+def bound_clients() -> dict[int, Client]:
+    """Return the client of each node; empty if none is bound."""
     place = bound_nodes_file()
     return read_bound_nodes(place) if place else {}
 

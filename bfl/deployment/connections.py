@@ -125,10 +125,6 @@ class Door(socket.socket):
         SSLProtocol.max_size = READ_BYTES
         return door
 
-    def count_with(self, other: Door) -> None:
-        """Count connections together with another door."""
-        self.strangers, self.clients, self.taken = other.strangers, other.clients, other.taken
-
     def listen(self, backlog: int = 0, /) -> None:
         """Listen; asyncio takes as many connections at a time as it asks to wait here."""
         super().listen(WAITING)

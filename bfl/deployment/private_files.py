@@ -23,9 +23,8 @@ def private_folder(path: Path) -> Path:
     status = path.stat()
     if status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise DataError(
-            f"others may enter {path} (mode {stat.S_IMODE(status.st_mode):03o}), where private "
-            f"files would be; allowed: a new folder, or your own with mode 700, as by chmod 700 "
-            f"{path}"
+            f"others may enter {path} (mode {stat.S_IMODE(status.st_mode):03o}); allowed: a new "
+            f"folder, or your own after chmod 700 {path}"
         )
     return path
 

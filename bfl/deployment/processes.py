@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -78,19 +79,12 @@ class Processes:
         """Have ``check`` restart a process that has ended, unless it ends again and again."""
         self._revivals[name] = deque(maxlen=MOST_REVIVALS)
 
-    def run(self, *words: str | Path) -> tuple[int, str]:
-        """Run a command to its end; return its status and its output."""
-        done = subprocess.run(
-            [str(word) for word in words],
-            cwd=self._work,
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        return done.returncode, done.stdout
+    def run_flwr(self, *words: str) -> tuple[int, str]:
+        """Run ``flwr`` to its end; return its status and its output."""
+        places: Any = {"cwd": self._work, "env": self._environment, "stdin": subprocess.DEVNULL}
+        places |= {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        done = subprocess.run([command("flwr"), *words], **places)
+        return done.returncode, str(done.stdout)
 
     def check(self) -> None:
         """Raise RunError if a process has ended, but for those that are kept alive."""
@@ -133,8 +127,6 @@ def flower_environment(home: Path) -> dict[str, str]:
     commands = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     return {
         **os.environ,
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
         "PATH": commands,
         "FLWR_HOME": str(home),
         # The environment that is active has the project installed: no `uv sync` for every run.

@@ -11,6 +11,7 @@ import binascii
 import re
 import resource
 import ssl
+import sys
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -23,6 +24,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -60,16 +62,13 @@ _OF_THE_CONNECTION = {
 }
 
 
-class TooLargeError(Exception):
-    """A request has more bytes than any of Flower's."""
-
-
-Signer = Callable[[Mapping[str, str], datetime], str | None]
-"""Returns the public key of the client that has signed a call, by its headers and the time."""
+CLOSE = {"connection": "close"}
 
 
 def proxy_app(
-    client: httpx.AsyncClient, signer: Signer, signed: Callable[[tuple[str, int], str], None]
+    client: httpx.AsyncClient,
+    signer: Callable[[Mapping[str, str], datetime], str | None],
+    signed: Callable[[tuple[str, int], str], None],
 ) -> Starlette:
     """Return an application that hands clients' calls on, and refuses all else.
 
@@ -78,6 +77,7 @@ def proxy_app(
 
     Args:
         client: Calls the SuperLink; it has its address.
+        signer: Returns the key of the client that has signed a call, by its headers and the time.
         signed: Called with the address and port that a client's call comes from, and its key.
     """
 
@@ -106,8 +106,6 @@ def proxy_app(
                 content=_limit(request, most_bytes),
             )
             answer = await client.send(forwarded, stream=True)
-        except TooLargeError:
-            return _refuse(413)
         except ClientDisconnect:
             return _refuse(400)
         except httpx.TransportError:  # it is being started anew; nodes ask again
@@ -141,9 +139,7 @@ def serve(folder: Path, settings: ServerSettings) -> None:
         limits=httpx.Limits(max_connections=None),
         trust_env=False,
     )
-    door, *others = doors = [Door.listening(each, settings.port) for each in settings.listens]
-    for other in others:
-        other.count_with(door)
+    door = Door.listening(settings.listens, settings.port)
     config = uvicorn.Config(
         proxy_app(client, KnownCallers(folder / names.CLIENTS), door.signed),
         ssl_certfile=str(folder / names.SERVER_CERTIFICATE),
@@ -162,11 +158,11 @@ def serve(folder: Path, settings: ServerSettings) -> None:
         # Nobody is believed about where a call comes from.
         proxy_headers=False,
     )
-    uvicorn.Server(config).run(sockets=[*doors])
+    uvicorn.Server(config).run(sockets=[door])
 
 
 def _refuse(status: int, body: bytes = b"") -> Response:
-    return Response(body, status, {"connection": "close"})
+    return Response(body, status, CLOSE)
 
 
 async def _limit(request: Request, most_bytes: int) -> AsyncIterator[bytes]:
@@ -175,7 +171,7 @@ async def _limit(request: Request, most_bytes: int) -> AsyncIterator[bytes]:
     async for piece in request.stream():
         count += len(piece)
         if count > most_bytes:
-            raise TooLargeError
+            raise HTTPException(413, headers=CLOSE)
         yield piece
 
 
@@ -244,3 +240,8 @@ class KnownCallers:
         except (BflError, OSError):
             pass  # the server's process says so
         return self._keys
+
+
+if __name__ == "__main__":
+    served = Path(sys.argv[1])
+    serve(served, ServerSettings.read(served / names.SETTINGS))

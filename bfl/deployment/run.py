@@ -53,9 +53,8 @@ def wait_for_server(port: int, home: Path) -> None:
             socket.create_connection(("127.0.0.1", port), 2.0).close()
             if not home.is_dir():  # flwr would make one that others may enter
                 raise RunError(
-                    f"what answers on this machine's port {port} is no server with the state "
-                    f"folder {home.parent}; allowed: that server's --state, or another "
-                    "superlink-port in server.toml, and then its start.sh"
+                    f"the server on this machine's port {port} has another state folder than "
+                    f"{home.parent}; allowed: its --state, or another superlink-port in server.toml"
                 )
             return
         time.sleep(0.2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -51,8 +52,8 @@ def check_server(folder: Path, now: datetime) -> tuple[ServerSettings, client_li
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature) as error:
         raise DataError(
-            "server: its certificate is not of the authority beside it; take all files of the "
-            "server's folder from one bfl federation init or renew"
+            "server: its certificate is not of the authority beside it; allowed: both of one "
+            "bfl federation init or renew"
         ) from error
     named = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     if missing := [host for host in settings.hosts if general_name(host) not in named]:
@@ -84,15 +85,15 @@ def serve_federation(folder: Path, state: Path, say: Say) -> None:
         (home / "config.toml").write_text(text, encoding="utf-8")
         client_list.mark(home, state / NODES)
         started = Processes(processes.flower_environment(home), work, state / LOG)
-        registration = Registration(
-            lambda *words: started.run(processes.command("flwr"), *words), state / NODES, say
-        )
+        registration = Registration(started.run_flwr, state / NODES, say)
         with closing(started):
             say(f"Flower's SuperLink starts, which takes seconds; its lines are in {state / LOG}")
             _start_flower(started, folder, state, address)
             registration.follow(listed)
-            started.start("the proxy", processes.command("bfl"), "federation", "proxy", folder)
-            _wait_until(lambda: _listens(settings), "the proxy", started)
+            started.start("the proxy", sys.executable, "-P", "-m", "bfl.deployment.proxy", folder)
+            every = {EVERY_ADDRESS: "127.0.0.1", EVERY_ADDRESS_6: "::1"}
+            door = (every.get(settings.listens, settings.listens), settings.port)
+            _wait_until(lambda: socket.create_connection(door, 2.0).close(), "the proxy", started)
             started.keep_alive("the proxy")  # what reaches it from outside must not end a run
             say(
                 f"clients call {settings.hosts[0]}:{settings.port}; runs are started on this "
@@ -116,7 +117,7 @@ def _start_flower(started: Processes, folder: Path, state: Path, address: str) -
     trusted = ssl.create_default_context(cafile=str(authority))
     with httpx.Client(verify=trusted, trust_env=False, timeout=2.0) as client:
         health = f"https://{address}/health"
-        _wait_until(lambda: client.get(health).is_success, "the SuperLink", started)
+        _wait_until(lambda: client.get(health).raise_for_status(), "the SuperLink", started)
     started.start(
         "the SuperExec",
         *(processes.command("flower-superexec"), "--runtime-api-address", address),
@@ -125,28 +126,20 @@ def _start_flower(started: Processes, folder: Path, state: Path, address: str) -
     )
 
 
-def _wait_until(answers: Callable[[], bool], name: str, started: Processes) -> None:
+def _wait_until(call: Callable[[], object], name: str, started: Processes) -> None:
     deadline = time.monotonic() + START_WAIT
     while time.monotonic() < deadline:
         started.check()
-        with suppress(OSError, httpx.TransportError):
-            if answers():
-                return
+        with suppress(OSError, httpx.HTTPError):
+            call()
+            return
         time.sleep(0.2)
     raise RunError(f"{name} does not answer after {START_WAIT:g} s")
 
 
-def _listens(settings: ServerSettings) -> bool:
-    here = {EVERY_ADDRESS: "127.0.0.1", EVERY_ADDRESS_6: "::1"}
-    for address in settings.listens:
-        socket.create_connection((here.get(address, address), settings.port), 2.0).close()
-    return True
-
-
 def _watch(started: Processes, path: Path, registration: Registration, say: Say) -> None:
     """Keep the registered keys as the list of clients says, as long as all processes live."""
-    # The first look takes it over whatever came before: it may have changed during the start.
-    seen, printed = 0, ""
+    seen, printed = 0, ""  # the list may have changed during the start: it is taken over at once
     while True:
         time.sleep(LOOK_INTERVAL)
         started.check()
@@ -209,8 +202,7 @@ class Registration:
         if not answer["success"]:
             raise RunError(
                 f"client {client.name}: Flower does not register its key: {answer['reason']}\n"
-                f"where {self._path} and Flower's own state.db beside it are of different times, "
-                "remove both; runs and their folders are kept"
+                f"if {self._path} and state.db beside it are of different times, remove both"
             )
         self._say(f"client {client.name} is registered for partition {client.partition_id}")
         return int(answer["node-id"])

@@ -31,8 +31,6 @@ MADE = "# Made by bfl federation; what it says of others is lost when it is chan
 
 def checked_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
     """Return host names and addresses, each once."""
-    if not hosts:
-        raise ConfigurationError("no host is given; clients have to call the server by one")
     for host in hosts:
         general_name(host)
     return tuple(dict.fromkeys(hosts))
@@ -88,7 +86,9 @@ class Table(pydantic.BaseModel):
 class ServerSettings(Table):
     """The hosts by which clients call the server, and where it and its SuperLink listen."""
 
-    hosts: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(checked_hosts)]
+    hosts: Annotated[
+        tuple[str, ...], Field(strict=False, min_length=1), AfterValidator(checked_hosts)
+    ]
     bind: str = ""
     port: Port = PORT
     superlink_port: Port = SUPERLINK_PORT
@@ -100,18 +100,17 @@ class ServerSettings(Table):
         return self
 
     @property
-    def listens(self) -> tuple[str, ...]:
-        """The addresses on which it listens: this machine's alone if its hosts mean no other."""
+    def listens(self) -> str:
+        """The address on which it listens: this machine's alone if its hosts mean no other."""
         if all(host in LOOPBACK or host.startswith("127.") for host in self.hosts):
-            here = dict.fromkeys("::1" if host == "::1" else "127.0.0.1" for host in self.hosts)
-            return (self.bind,) if self.bind else tuple(here)
-        return (self.bind or (EVERY_ADDRESS_6 if ":" in "".join(self.hosts) else EVERY_ADDRESS),)
+            return self.bind or ("::1" if self.hosts[0] == "::1" else "127.0.0.1")
+        return self.bind or (EVERY_ADDRESS_6 if ":" in "".join(self.hosts) else EVERY_ADDRESS)
 
     def check_ports(self, path: Path) -> None:
         """Refuse ports that cannot be listened on, as those that another process has."""
-        ports = [("superlink-port", "127.0.0.1", self.superlink_port)]
-        ports += [("port", address, self.port) for address in self.listens]
-        for key, address, port in ports:
+        ports = {"superlink-port": ("127.0.0.1", self.superlink_port)}
+        ports["port"] = (self.listens, self.port)
+        for key, (address, port) in ports.items():
             try:
                 Door.listening(address, port).close()
             except OSError as error:

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
-from bfl.engine.flower import exchanged
 from bfl.engine.processes import environment_with
 from bfl.errors import RunError
 
@@ -36,8 +36,8 @@ def connect(init_args: Mapping[str, Any]) -> None:
 
     address = init_args.get("address") or os.environ.get("RAY_ADDRESS") or OWN
     joins = address != OWN
-    defaults = {"include_dashboard": False, "logging_level": logging.ERROR}
-    arguments = {**defaults, **init_args, "address": address}
+    arguments = {"include_dashboard": False, "logging_level": logging.ERROR, **init_args}
+    arguments["address"] = address
     path = os.pathsep.join(filter(None, [*sys.path, os.environ.get("PYTHONPATH")]))
     try:
         # Ray reads the variables while it starts, and its processes inherit them.
@@ -50,7 +50,7 @@ def connect(init_args: Mapping[str, Any]) -> None:
             else:
                 # Without a runtime environment actors can be the processes that Ray has started
                 # beforehand. It has read the first of ``own_environment`` when it was imported.
-                with exchanged(ray_constants, "ENABLE_RAY_CLUSTER", False):
+                with patch.object(ray_constants, "ENABLE_RAY_CLUSTER", False):
                     ray.init(**arguments)
     except Exception as error:
         root = root_cause(error)
@@ -99,15 +99,13 @@ def _read_settings() -> None:
 @contextmanager
 def _own_signal_handlers() -> Iterator[None]:
     """Put back, after Ray has been started, what this process does on SIGINT and SIGTERM."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
         for number, handler in before.items():
-            if handler is not None:  # None: not set by Python
+            # None: not set by Python. Another thread sets none.
+            if handler is not None and threading.current_thread() is threading.main_thread():
                 signal.signal(number, handler)
 
 

@@ -21,12 +21,13 @@ from bfl.deployment.client import check_clock, run_client, wait_for_server
 from bfl.deployment.private_files import FederationFolder
 from bfl.deployment.processes import LOG, Processes
 from bfl.deployment.settings import Identity, ServerSettings
+from bfl.engine.flower.flower_process import LET_IN
 from bfl.errors import DataError, RunError
 
 
 @contextmanager
 def server(
-    folder: Path, port: int = 0, host: str = "127.0.0.1", ahead: float = 0.0
+    folder: Path, port: int = 0, host: str = "127.0.0.1", ahead: float = 0.0, body: str = ""
 ) -> Iterator[int]:
     """Answer one call with TLS, by a clock that is ahead; give the port."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -37,8 +38,8 @@ def server(
         with suppress(OSError), context.wrap_socket(called, server_side=True) as connection:
             connection.recv(1000)
             date = formatdate(time.time() + ahead, usegmt=True)
-            answer = f"HTTP/1.1 404 Not Found\r\nDate: {date}\r\nContent-Length: 0\r\n\r\n"
-            connection.sendall(answer.encode())
+            answer = f"HTTP/1.1 404 No\r\nDate: {date}\r\nContent-Length: {len(body)}\r\n\r\n"
+            connection.sendall((answer + body).encode())
         called.close()
 
     with socket.create_server((host, port)) as listening:
@@ -77,11 +78,12 @@ def test_a_clock_that_flower_does_not_take_is_refused(made: Path) -> None:
 
 
 class NotLetIn(Processes):
-    """In the place of a SuperNode: prints what one prints that is refused, and ends."""
+    """In the place of a SuperNode: prints what one prints that is let in late, and ends."""
 
     def start(self, name: str, *words: str | Path) -> None:
-        code = "import os; print('Flower'); print(os.environ['BFL_CLIENT'] + ': not yet')"
-        super().start(name, sys.executable, "-c", code)
+        line = "print(os.environ['BFL_CLIENT'] + ': ' + text)"
+        code = f"import os, sys; print('Flower')\nfor text in sys.argv[1:]: {line}"
+        super().start(name, sys.executable, "-c", code, "not yet", LET_IN)
 
     def check(self) -> None:
         for process in self._started.values():
@@ -102,21 +104,27 @@ def test_a_clients_terminal_gets_its_lines_of_the_log(
     printed = list[str]()
     with pytest.raises(RunError, match="the SuperNode of client client-0 has ended"):
         run_client(federation.client("client-0"), tmp_path / "state", printed.append)
-    assert printed[1:] == ["client client-0: not yet"]
+    assert "has partition" not in printed[0]
+    assert printed[1] == "client client-0: not yet"
+    assert "client client-0: has partition 0 of 3" in printed[2]
 
 
 def test_a_server_that_comes_later_is_waited_for(
     made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "CALL_INTERVAL", 0.05)
+    """It is said at once and after ever longer times. The SuperLink's port is no server's."""
+    monkeypatch.setattr(client, "CALL_INTERVAL", 0.02)
+    monkeypatch.setattr(client, "ANSWER_PATIENCE", 0.2)
     (port,), said = free_ports(1), list[str]()
     authority = made / "server" / "ca.crt"
     waiting = threading.Thread(target=wait_for_server, args=[caller(port), authority, said.append])
     waiting.start()
-    time.sleep(0.3)
+    time.sleep(1.5)
+    assert 2 <= len(said) <= 4  # and not at each call
+    with server(made / "server", port, body="{}"):
+        pass
     assert waiting.is_alive()
     with server(made / "server", port):
         waiting.join(10.0)
     assert not waiting.is_alive()
-    assert len(said) == 1  # and not at each call
-    assert "does not answer yet" in said[0]
+    assert all(f"127.0.0.1:{port}" in line for line in said)

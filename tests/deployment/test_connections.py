@@ -5,6 +5,7 @@ import re
 import socket
 import ssl
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,9 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from federation_folders import NOW, signed
 from flower_processes import free_ports, wait_for
-from installed import executable
 
-from bfl.deployment import connections, proxy, setup
+from bfl.deployment import connections, setup
 from bfl.deployment.connections import Door
 from bfl.deployment.settings import ServerSettings
 
@@ -25,30 +25,21 @@ CALL = b"/v1/fleet/pull-messages"
 
 
 async def taken(sources: Sequence[str], signed: bool) -> list[int]:
-    """Return which of the connections from some addresses, made in this order, stay open.
-
-    The two doors count together, and the first is told of all that are signed, as by the proxy.
-    """
-    doors = {address: Door.listening(address, 0) for address in ("127.0.0.1", "::1")}
-    first, second = doors.values()
-    second.count_with(first)
-    servers = [
-        await asyncio.start_server(lambda *_: asyncio.sleep(60), sock=door)
-        for door in doors.values()
-    ]
+    """Return which of the connections from some addresses, made in this order, stay open."""
+    door = Door.listening("127.0.0.1", 0)
+    server = await asyncio.start_server(lambda *_: asyncio.sleep(60), sock=door)
     callers = []
     for source in sources:
-        called = doors.get(source, first).getsockname()[:2]
-        callers.append(await asyncio.open_connection(*called, local_addr=(source, 0)))
+        own = (source, 0)
+        callers.append(await asyncio.open_connection(*door.getsockname(), local_addr=own))
         await asyncio.sleep(0.01)
         if signed:
-            first.signed(callers[-1][1].get_extra_info("sockname")[:2], "key")
+            door.signed(callers[-1][1].get_extra_info("sockname"), "key")
     await asyncio.sleep(0.05)
     stay = [number for number, (reader, _) in enumerate(callers) if not reader.at_eof()]
     for _, writer in callers:
         writer.close()
-    for server in servers:
-        server.close()
+    server.close()
     return stay
 
 
@@ -60,9 +51,6 @@ async def taken(sources: Sequence[str], signed: bool) -> list[int]:
         ([1, 2, 2, 2, 3, 4, 4], [0, 3, 4, 5, 6], False),
         ([1] * 5, [2, 3, 4], True),
         ([1, 2, 3, 4, 5, 6], [3, 4, 5], True),
-        # Both addresses of a server are counted together; 0 calls the second one.
-        ([1, 2, 3, 0, 0, 0], [0, 1, 2, 4, 5], False),
-        ([1, 1, 0, 0], [1, 2, 3], True),
     ],
 )
 def test_the_oldest_connection_makes_room(
@@ -71,7 +59,7 @@ def test_the_oldest_connection_makes_room(
     monkeypatch.setattr(connections, "OF_AN_ADDRESS", 3)
     monkeypatch.setattr(connections, "OF_A_CLIENT", 3)
     monkeypatch.setattr(connections, "STRANGERS", 5)
-    addresses = [f"127.0.0.{number}" if number else "::1" for number in sources]
+    addresses = [f"127.0.0.{number}" for number in sources]
     assert asyncio.run(taken(addresses, signed)) == stay
 
 
@@ -87,9 +75,9 @@ def test_a_strangers_connection_ends(
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int, dict[str, str]]]:
     """Return the port and the process of a door before no SuperLink, and a client's signature."""
     port, superlink = free_ports(2)
-    settings = ServerSettings(hosts=("localhost", "::1"), port=port, superlink_port=superlink)
+    settings = ServerSettings(hosts=("localhost",), port=port, superlink_port=superlink)
     folder = setup.init(tmp_path_factory.mktemp("door") / "f", settings, "1", NOW)
-    process = subprocess.Popen([executable("bfl"), "federation", "proxy", str(folder.server)])
+    process = subprocess.Popen([sys.executable, "-m", "bfl.deployment.proxy", str(folder.server)])
     key = load_ssh_private_key((folder.client("client-0") / "client.key").read_bytes(), None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     try:
@@ -100,10 +88,10 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int, d
         process.wait()
 
 
-def answered(port: int, headers: dict[str, str], host: str = "localhost") -> int:
+def answered(port: int, headers: dict[str, str]) -> int:
     """Return the status that a caller gets; 0: there is nobody."""
     try:
-        url = f"https://{host}:{port}{CALL.decode()}"
+        url = f"https://localhost:{port}{CALL.decode()}"
         return httpx.post(url, headers=headers, verify=ANYBODY, trust_env=False).status_code
     except httpx.ConnectError:
         return 0
@@ -138,8 +126,7 @@ ENDLESS = {
 
 @pytest.mark.parametrize("what", ENDLESS)
 def test_what_does_not_end_is_cut_off(what: str, door: tuple[int, int, dict[str, str]]) -> None:
-    """Whoever sends it, a client of the list here, and reads no answer; others are answered, on
-    both of the server's addresses."""
+    """Whoever sends it, a client of the list here, and reads no answer; others are answered."""
     port, process, proof = door
     before = resident(process)
     begin, more = ENDLESS[what]
@@ -150,23 +137,8 @@ def test_what_does_not_end_is_cut_off(what: str, door: tuple[int, int, dict[str,
             caller.sendall(begin.replace(b"Host: x\r\n", b"Host: x\r\n" + lines))
             for _ in range(20):
                 caller.sendall(more)
-        assert answered(port, proof) == answered(port, proof, "[::1]") == 503
+        assert answered(port, proof) == 503
     assert resident(process) - before < 40
-
-
-def test_the_proxy_counts_its_addresses_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    served: list[Door] = []
-    monkeypatch.setattr(proxy.resource, "setrlimit", lambda *_: None)
-    monkeypatch.setattr(proxy.uvicorn.Server, "run", lambda _, sockets: served.extend(sockets))
-    settings = ServerSettings(hosts=("localhost", "::1"), port=free_ports(1)[0])
-    proxy.serve(setup.init(tmp_path / "f", settings, "1", NOW).server, settings)
-    one, other = served
-    for door in served:
-        door.close()
-    assert one.strangers is other.strangers
-    assert one.taken is other.taken
 
 
 HELD = {

@@ -97,10 +97,13 @@ def test_a_client_that_is_started_again_asks_to_be_let_in_for_a_while(
         return "node"
 
     outcome: Any = nullcontext() if refusals < 10 else pytest.raises(httpx.HTTPStatusError)
+    call = flower_process.tell_refusal(flower_process.wait_to_be_let_in(activate))
     with outcome:
-        assert flower_process.wait_to_be_let_in(activate)("request") == "node"
+        assert call("request") == "node"
     assert sum(clock.slept) == slept
-    assert ("has let it in" in capsys.readouterr().err) == (refusals < 10)
+    said = capsys.readouterr().err
+    assert (flower_process.LET_IN in said) == (refusals < 10)
+    assert ("client.key" in said) == (slept == 0)  # whose key is refused is told which
 
 
 def test_flowers_loop_waits_so_long_for_both() -> None:

@@ -37,7 +37,7 @@ def test_as_many_actors_as_fractions_of_gpus(
     engine: RayEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Six would fit by CPUs, four by GPUs; what does not fit on one node is refused."""
-    assert engine.actors == 4
+    assert len(engine.actors) == 4
     for name in ("connect", "disconnect"):  # on the Ray that is there
         monkeypatch.setattr(ray_cluster, name, lambda *_: None)
     asked = {"client_resources": {"num_cpus": 1, "num_gpus": 1.5}}

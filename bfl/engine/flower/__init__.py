@@ -14,12 +14,12 @@ from __future__ import annotations
 import importlib
 import logging
 import secrets
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 if TYPE_CHECKING:
     from bfl.engine.run import EngineRun
@@ -36,11 +36,7 @@ log = logging.getLogger("flwr").log
 
 def is_simulation(grid: Any) -> bool:
     """Return whether the nodes of a grid are simulated, by Flower's engine or by the serial one."""
-    engines = {"flwr.superlink.grid": "InMemoryGrid", "bfl.engine.serial": "SerialGrid"}
-    loaded = {
-        sys.modules[module]: name for module, name in engines.items() if module in sys.modules
-    }
-    return any(isinstance(grid, getattr(module, name)) for module, name in loaded.items())
+    return any(each.__name__ in ("InMemoryGrid", "SerialGrid") for each in type(grid).__mro__)
 
 
 def new_run(overrides: Mapping[str, Any]) -> Any:
@@ -72,18 +68,7 @@ def new_context(run_id: int, values: Mapping[str, Any]) -> Any:
     )
 
 
-@contextmanager
-def exchanged(module: Any, name: str, ours: Any) -> Iterator[None]:
-    """Replace an attribute of one of Flower's modules meanwhile."""
-    before = getattr(module, name)
-    setattr(module, name, ours)
-    try:
-        yield
-    finally:
-        setattr(module, name, before)
-
-
-def grid_of(engine_run: EngineRun) -> AbstractContextManager[None]:
+def grid_of(run: EngineRun) -> AbstractContextManager[Any]:
     """Have Flower's simulation give its ServerApp a grid that raises when the run has ended."""
     from flwr.superlink.grid import InMemoryGrid
 
@@ -91,30 +76,26 @@ def grid_of(engine_run: EngineRun) -> AbstractContextManager[None]:
     simulation: Any = importlib.import_module("flwr.simulation.run_simulation")
 
     class RunGrid(InMemoryGrid):
-        """Flower's grid in memory, for one run."""
-
-        def __init__(self, state_factory: Any, *arguments: Any) -> None:
-            super().__init__(state_factory, *arguments)
-            self.engine_run = engine_run
+        engine_run = run
 
         def get_node_ids(self) -> Iterable[int]:
-            engine_run.raise_if_ended()
+            run.raise_if_ended()
             return super().get_node_ids()
 
         def push_messages(self, messages: Iterable[Any]) -> Iterable[str]:
-            engine_run.raise_if_ended()
+            run.raise_if_ended()
             return super().push_messages(messages)
 
         def pull_messages(self, *ids: Any, **named_ids: Any) -> Iterable[Any]:
             replies = super().pull_messages(*ids, **named_ids)
             # Those of a run that has been ended may be of clients that were ended with it.
-            engine_run.raise_if_ended()
+            run.raise_if_ended()
             return replies
 
-    return exchanged(simulation, "InMemoryGrid", RunGrid)
+    return patch.object(simulation, "InMemoryGrid", RunGrid)
 
 
-def hand_out_at_once() -> AbstractContextManager[None]:
+def hand_out_at_once() -> AbstractContextManager[Any]:
     """Have Flower's engine hand out a round's messages in time proportional to their number.
 
     Its own loop goes through all unanswered messages for each node, under the lock that everything
@@ -122,7 +103,7 @@ def hand_out_at_once() -> AbstractContextManager[None]:
     """
     from flwr.server.superlink.fleet.vce import vce_api
 
-    return exchanged(vce_api, "add_messages_to_queue", hand_out)
+    return patch.object(vce_api, "add_messages_to_queue", hand_out)
 
 
 def hand_out(state: Any, queue: Any, nodes_mapping: Mapping[int, int], f_stop: Any) -> None:

@@ -54,16 +54,13 @@ class FlowerApp:
     def read(cls, folder: Path) -> FlowerApp:
         """Return the app in a folder."""
         path = folder / "pyproject.toml"
-        if not path.is_file():
-            raise ConfigurationError(
-                f"--app {folder}: it has no pyproject.toml; leave --app out for bfl's own app"
-            )
-        table = read_toml(path).get("tool", {}).get("flwr", {}).get("app", {})
+        read = read_toml(path) if path.is_file() else {}
+        table = read.get("tool", {}).get("flwr", {}).get("app", {})
         components = table.get("components", {})
         if not {"serverapp", "clientapp"} <= components.keys():
             raise ConfigurationError(
-                f"--app {folder}: {path} has no [tool.flwr.app.components] with serverapp and "
-                "clientapp"
+                f"--app {folder}: it has no pyproject.toml with [tool.flwr.app.components], "
+                "serverapp and clientapp; leave --app out for bfl's own app"
             )
         server, client = components["serverapp"], components["clientapp"]
         declared = flatten(table.get("config", {}))
@@ -179,10 +176,9 @@ def run_serially(
         wanted = engine_run.client_threads = cpus_of_this_process()
         if (threads := configured_threads()) not in (None, wanted):
             warnings.warn(
-                f"a client has {wanted} CPUs on this backend, and TensorFlow already computes with "
-                f"{threads} threads in this process, which it keeps: the last digits may differ. "
-                "For the same bits, make the run in a process of its own, or with num_cpus "
-                f"{threads} in client_resources of the backend's configuration",
+                f"a client has {wanted} CPUs on this backend, and TensorFlow keeps the {threads} "
+                "threads that it has in this process: the last digits may differ. For the same "
+                f"bits, run in a new process, or with num_cpus {threads} in client_resources",
                 stacklevel=2,
             )
         grid = SerialGrid(client_app, num_supernodes, run, values, engine_run)

@@ -175,18 +175,17 @@ def wait_to_be_let_in(activate: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def tell_refusal(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return one of a node's calls, such that the node says why it is put out before it ends."""
+    """Return one of a node's calls, which says why the node is put out before it ends."""
 
     def call_and_tell(*arguments: Any) -> Any:
         try:
             return call(*arguments)
         except httpx.HTTPStatusError as error:
             status, text = error.response.status_code, error.response.text
-            if status not in (403, 502, 503, 504):  # a run is over, or the server will be back
-                reason = "".join(c for c in text[:300] if c.isprintable()) or f"status {status}"
-                if status == 401 or "list of clients" in text:
-                    reason = "the list of clients does not have its key, client.key"
-                say(f"the server does not let it in: {reason}")
+            if status == 401 or "list of clients" in text:
+                say("the server does not let it in: client.key is not in the list of clients")
+            elif status not in (403, 502, 503, 504):  # a run is over, or the server will be back
+                say(f"the server does not let it in: status {status}, {text[:300]!a}")
             raise
 
     return call_and_tell

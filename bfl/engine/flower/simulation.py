@@ -11,9 +11,10 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 from bfl.engine import ray_cluster
-from bfl.engine.flower import exchanged, grid_of, hand_out_at_once, new_context, new_run
+from bfl.engine.flower import grid_of, hand_out_at_once, new_context, new_run
 from bfl.engine.flower.app import FlowerApp, client_resources
 from bfl.engine.run import EngineRun
 from bfl.errors import ConfigurationError, RunError
@@ -61,7 +62,7 @@ class RayEngine:
         init = {"log_to_driver": verbose, **backend_config.get("init_args", {})}
         self._config = {**backend_config, "client_resources": resources, "init_args": init}
         self._pool: Any = None
-        self._actors: list[Any] = []
+        self.actors: list[Any] = []
 
     def __enter__(self) -> RayEngine:
         self.app.prepare(self.verbose)
@@ -83,11 +84,11 @@ class RayEngine:
                 cpus, gpus = resources["num_cpus"], resources["num_gpus"]
                 raise ConfigurationError(
                     f"--backend-config: client_resources asks for {cpus:g} CPUs and {gpus:g} GPUs "
-                    "for a client, and no node of Ray has as many; with fewer num_cpus clients run "
-                    "on fewer threads, and num_gpus 0.25 puts four clients on one GPU"
+                    "for a client, and no node of Ray has as many; allowed: fewer num_cpus, or a "
+                    "part of a GPU (num_gpus 0.25)"
                 ) from error
             self._pool.add_actors_to_pool(min(self._pool.actors_capacity, self._most_clients))
-            self._actors = list(self._pool.pool)
+            self.actors = list(self._pool.pool)
         except BaseException:
             ray_cluster.disconnect()
             raise
@@ -97,14 +98,9 @@ class RayEngine:
         import ray
 
         with suppress(Exception):  # of a Ray that has died, nothing can be asked
-            for actor in self._actors:
+            for actor in self.actors:
                 ray.kill(actor)
         ray_cluster.disconnect()
-
-    @property
-    def actors(self) -> int:
-        """The number of actors, each of which runs one client at a time."""
-        return int(self._pool.num_actors)
 
     def run(
         self, overrides: Mapping[str, Any], num_supernodes: int, engine_run: EngineRun | None = None
@@ -169,7 +165,7 @@ def _threads_ended() -> Iterator[None]:
         raise
 
 
-def reuse_pool(pool: Any, engine_run: EngineRun) -> AbstractContextManager[None]:
+def reuse_pool(pool: Any, engine_run: EngineRun) -> AbstractContextManager[Any]:
     """Have Flower run its clients on a pool of actors that outlives the run."""
     from flwr.server.superlink.fleet.vce.backend import raybackend
 
@@ -181,7 +177,7 @@ def reuse_pool(pool: Any, engine_run: EngineRun) -> AbstractContextManager[None]
         def terminate(self) -> None:
             pass  # the actors stay
 
-    return exchanged(raybackend, "RayBackend", KeptRayBackend)
+    return patch.object(raybackend, "RayBackend", KeptRayBackend)
 
 
 @dataclass

@@ -141,7 +141,10 @@ class WarmWorker:
         try:
             stdin.write(f"{task.token}\n")
             stdin.flush()
-            while not select.select([stdout], [], [], _seconds_until(deadline))[0]:
+            # Looked at in between at least each second.
+            while not select.select(
+                [stdout], [], [], max(0.0, min(1.0, deadline - time.monotonic()))
+            )[0]:
                 meanwhile()
                 if tasks and after is None and (after := tasks.next()):
                     deadline = min(deadline, time.monotonic() + GIVEN_UP_PATIENCE)
@@ -200,11 +203,6 @@ class WarmWorker:
         for stream in _pipes(process):
             with suppress(BrokenPipeError):
                 stream.close()
-
-
-def _seconds_until(deadline: float) -> float:
-    """Return the seconds until a time of the monotonic clock, at most 1."""
-    return max(0.0, min(1.0, deadline - time.monotonic()))
 
 
 def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
