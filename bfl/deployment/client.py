@@ -137,15 +137,13 @@ def check_client(folder: Path, now: datetime) -> tuple[Identity, NodeSettings]:
 
 def wait_for_server(identity: Identity, authority: Path, say: Say) -> None:
     """Call the server until it answers, and check its certificate and this machine's clock."""
-    server, printed = identity.address, ""
+    server, url, printed = identity.address, f"https://{identity.address}/", ""
     began, next_said = time.monotonic(), ANSWER_PATIENCE
     trusted = ssl.create_default_context(cafile=str(authority))
     while True:
         try:
             called = time.time()  # a slow answer makes no clock fast
-            answer = httpx.get(
-                f"https://{server}/", verify=trusted, trust_env=False, timeout=CALL_TIMEOUT
-            )
+            answer = httpx.get(url, verify=trusted, trust_env=False, timeout=CALL_TIMEOUT)
             if date := answer.headers.get("date"):
                 ahead = called - parsedate_to_datetime(date).timestamp()
                 check_clock(f"client {identity.name}", ahead)

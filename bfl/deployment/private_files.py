@@ -37,8 +37,7 @@ def check_private(path: Path, node: str) -> None:
         raise DataError(f"{node}: cannot read {path}: {error.strerror or error}") from error
     if mode & 0o077:
         raise DataError(
-            f"{node}: others may read or write {path} (mode {mode:03o}); allowed: 600, as by "
-            f"chmod 600 {path}"
+            f"{node}: others may read or write {path} (mode {mode:03o}); allowed: 600, by chmod"
         )
 
 

@@ -126,8 +126,9 @@ def proxy_app(
     return Starlette(routes=[everything], lifespan=lifespan)
 
 
-def serve(folder: Path, settings: ServerSettings) -> None:
+def serve(folder: Path) -> None:
     """Serve clients until the process is told to end."""
+    settings = ServerSettings.read(folder / names.SETTINGS)
     trusted = ssl.create_default_context(cafile=str(folder / names.CA))
     # A connection here and one to the SuperLink for each caller.
     most_files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -243,5 +244,4 @@ class KnownCallers:
 
 
 if __name__ == "__main__":
-    served = Path(sys.argv[1])
-    serve(served, ServerSettings.read(served / names.SETTINGS))
+    serve(Path(sys.argv[1]))

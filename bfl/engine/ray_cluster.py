@@ -83,11 +83,10 @@ def own_environment() -> dict[str, str]:
     A mode that the user has set stands. Ray listens on every interface of a machine unless it takes
     it for one without clusters, as it does macOS and Windows.
     """
-    token = {}
-    if not os.environ.get("RAY_AUTH_MODE"):
-        # Not on a command line and in no file: processes inherit it.
-        token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    return {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", **token}
+    # Not on a command line and in no file: processes inherit it.
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    own = {} if os.environ.get("RAY_AUTH_MODE") else token
+    return {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", **own}
 
 
 def _read_settings() -> None:

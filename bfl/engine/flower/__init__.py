@@ -63,9 +63,7 @@ def new_context(run_id: int, values: Mapping[str, Any]) -> Any:
     """Return the context of a ServerApp."""
     from flwr.app import Context, RecordDict
 
-    return Context(
-        run_id=run_id, node_id=0, node_config={}, state=RecordDict(), run_config=dict(values)
-    )
+    return Context(run_id, 0, {}, state=RecordDict(), run_config=dict(values))
 
 
 def grid_of(run: EngineRun) -> AbstractContextManager[Any]:

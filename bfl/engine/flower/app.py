@@ -58,9 +58,9 @@ class FlowerApp:
         table = read.get("tool", {}).get("flwr", {}).get("app", {})
         components = table.get("components", {})
         if not {"serverapp", "clientapp"} <= components.keys():
+            missing = "pyproject.toml with [tool.flwr.app.components], serverapp and clientapp"
             raise ConfigurationError(
-                f"--app {folder}: it has no pyproject.toml with [tool.flwr.app.components], "
-                "serverapp and clientapp; leave --app out for bfl's own app"
+                f"--app {folder}: it has no {missing}; without --app: bfl's own"
             )
         server, client = components["serverapp"], components["clientapp"]
         declared = flatten(table.get("config", {}))

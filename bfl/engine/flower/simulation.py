@@ -56,9 +56,9 @@ class RayEngine:
         self.app = app
         self.verbose = verbose
         self._most_clients = most_clients
-        resources = client_resources(backend_config)
         # Flower puts a dead actor back into its pool and never replaces it: have Ray restart it.
-        resources = {"max_restarts": -1, "max_task_retries": 1, **resources}
+        restarts = {"max_restarts": -1, "max_task_retries": 1}
+        resources = {**restarts, **client_resources(backend_config)}
         init = {"log_to_driver": verbose, **backend_config.get("init_args", {})}
         self._config = {**backend_config, "client_resources": resources, "init_args": init}
         self._pool: Any = None

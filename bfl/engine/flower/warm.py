@@ -141,10 +141,7 @@ class WarmWorker:
         try:
             stdin.write(f"{task.token}\n")
             stdin.flush()
-            # Looked at in between at least each second.
-            while not select.select(
-                [stdout], [], [], max(0.0, min(1.0, deadline - time.monotonic()))
-            )[0]:
+            while not select.select([stdout], [], [], min(1.0, self.timeout))[0]:
                 meanwhile()
                 if tasks and after is None and (after := tasks.next()):
                     deadline = min(deadline, time.monotonic() + GIVEN_UP_PATIENCE)
