@@ -145,7 +145,7 @@ Flower takes a node that was killed for connected until a minute after its last 
 
 
 LET_IN = "the server has let it in"
-"""What a node says, behind its name, as soon as it is connected."""
+"""A node says this, behind its name, as soon as it is connected."""
 
 
 def wait_to_be_let_in(activate: Callable[..., Any]) -> Callable[..., Any]:
