@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from bfl import errors
+from bfl import errors, printing
 from bfl.configuration.keys import Keys
 from bfl.data.datasets import Reading, portable_dataset
 from bfl.deployment.client_list import binding_problem, bound_clients, client_names, name_node
@@ -21,7 +21,6 @@ from bfl.engine.flower import is_simulation, log
 from bfl.federation import wire
 from bfl.federation.client_metrics import neutralize
 from bfl.federation.node_description import NodeDescription, code_digest
-from bfl.printing import doing, tell
 from strategies.flower_clients import Outstanding, UsableReplies, exchange_with_retries
 
 T = TypeVar("T")
@@ -160,7 +159,7 @@ def discover(
             partitions.setdefault(description.partition_id, []).append(node)
         if len(partitions) == len(described) == expected:
             if missing_before:
-                doing("all clients are there")
+                printing.doing("all clients are there")
             nodes = {partition_id: partitions[partition_id][0] for partition_id in range(expected)}
             by_partition = {p: described[node] for p, node in nodes.items()}
             return Federation(
@@ -193,11 +192,11 @@ def discover(
             )
         if not is_simulation(grid):
             for problem in set(problems) - problems_told:
-                tell(problem)
+                printing.tell(problem)
             problems_told.update(problems)
             late = time.monotonic() > began + NAMED_AFTER
             if late and missing and missing != missing_before:
-                doing(f"waits for {missing}")
+                printing.doing(f"waits for {missing}")
                 missing_before = missing
         if not descriptions.silent():  # else listening has taken its time
             time.sleep(poll)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,6 @@ from bfl.engine.flower import NO_REPLY, is_simulation
 from bfl.engine.flower.replies import Replies, UnusableReplyError
 from bfl.federation import client_metrics, wire
 from bfl.printing import detail
-from bfl.texts import few
 from strategies import updates as received
 from strategies.round import TrainingRequest
 from strategies.server_state import Round
@@ -318,12 +316,12 @@ def in_order(
         partition_ids: The clients that were asked, sorted.
     """
     early: dict[int, received.ClientUpdate | None] = {}
-    following = deque(partition_ids)
+    following = list(reversed(partition_ids))
     for partition_id, update in updates:
         early[partition_id] = update
         del update  # nobody holds it while the next is waited for
-        while following and following[0] in early:
-            if (due := early.pop(following.popleft())) is not None:
+        while following and following[-1] in early:
+            if (due := early.pop(following.pop())) is not None:
                 yield due
             del due
     for partition_id in sorted(early):  # some have not been heard of at all
@@ -432,9 +430,9 @@ def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterato
             text = ""
             if replied := len(messages) - len(outstanding.messages):
                 nodes = (each.metadata.dst_node_id for each in outstanding.messages.values())
-                missing = few([name for name in client_names(nodes) if name])
+                missing = [name for name in client_names(nodes) if name]
                 text = f"{replied} of {len(messages)} clients have replied"
-                text += f", without {missing}" if missing else ""
+                text += f", and not {', '.join(missing[:10])}" if missing else ""
             detail(text)
             outstanding.pause()
 

@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ def serve_federation(folder: Path, state: Path, say: Say) -> None:
     folder, now = folder.resolve(), datetime.now(UTC)
     settings, listed = check_server(folder, now)
     ends = load_certificate(folder / names.SERVER_CERTIFICATE).not_valid_after_utc
-    if ends - now < timedelta(days=30):
+    if (ends - now).days < 30:
         say(f"warning: the server's certificate ends on {ends:%Y-%m-%d}; bfl federation renew")
     state = names.private_folder(state.resolve())
     # Locked before the first write, as a running server reads these files.

@@ -10,6 +10,7 @@ import pytest
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from bfl import printing
 from bfl.deployment.authority import new_key, openssh_public
 from bfl.deployment.client_list import MARK, Client, binding_problem, mark, write_bound_nodes
 from bfl.engine.flower import new_run
@@ -92,7 +93,7 @@ def test_a_run_names_whom_it_waits_for_and_who_plays_anothers_partition(
     monkeypatch.setattr(federation, "is_simulation", lambda _: False)
     monkeypatch.setattr(federation, "NAMED_AFTER", 0.0)
     monkeypatch.setattr(federation, "AGAIN_AFTER_FAILURE", 0.05)
-    monkeypatch.setattr(federation, "doing", steps.append)
+    monkeypatch.setattr(printing, "doing", steps.append)
     grid = grid_of(0, 0)
     write(bind, sorted(grid.get_node_ids()), [0, 1])
     with pytest.raises(RunError, match=r"1 of 2 nodes .*without client-1;"):
