@@ -82,8 +82,6 @@ def finish(run: FederationRun, state: ServerState, known: Known | None = None) -
         if run.data.test is not None and folder.holds(files.PREDICTIONS):
             summary.write_owners(folder, run.data.test, len(evaluator.dataset.tested_on))
         numbers |= clients.means_over_clients(table)
-        if table:
-            progress.say(clients.describe_clients(table, folder.client_names()))
     if run.privacy:
         numbers |= run.privacy.epsilons()
     if folder.holds(files.FOREIGN):

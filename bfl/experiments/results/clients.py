@@ -144,22 +144,6 @@ def number_of_a_client(name: str) -> tuple[str, str] | None:
     return (match[1], match[2]) if match and known else None
 
 
-def describe_clients(table: Mapping[str, Mapping[str, float]], called: Sequence[str] = ()) -> str:
-    """Return a line with the mean accuracies, or errors, over clients, and those of named ones."""
-    metric = ERROR if any(f"global-{ERROR}" in row for row in table.values()) else ACCURACY
-    shown = [
-        f"{name.removeprefix(CLIENTS)} {value:.4f}"
-        for name, value in means_over_clients(table).items()
-        if name.endswith(metric)
-    ]
-    shown += [
-        f"{name} {row[f'global-{metric}']:.4f} of {row[TEST_EXAMPLES]:g}"
-        for client, name in enumerate(called)
-        if f"global-{metric}" in (row := table.get(str(client), {}))
-    ]
-    return f"own test data of {len(table)} clients, means, then by name: {', '.join(shown)}"
-
-
 def describe_left_out(rounds: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> list[str]:
     """Return a line for each client and reason: which rounds were made without it.
 
@@ -280,14 +264,15 @@ def baseline_verdict(found: Mapping[str, Any]) -> str:
     shown, (low, high) = each["shown"], row.get(OF_DIFFERENCE, (0.0, 0.0))
     if shown == "not decided":
         least = three_digits(max((high - low) / 2.0, abs(row[DIFFERENCE])))
-        shown = f"not decided: {row['examples']} examples show no difference below about {least}"
+        shown = f"not decided: {row['examples']} examples cannot show less than about {least}"
     low, high = row.get(OF_LOSS, (0.0, 0.0))
     side = "better" if high < 0.0 else "worse" if low > 0.0 else ""
     if side and not shown.endswith(side):
         ends = f"{_signed(row[LOSS])} ({_signed(low)} to {_signed(high)})"
         shown += f". By NLL of the same examples the federation is {side}: {ends}, − for it"
+    gain = each[GAIN].replace("(", "(95 %: ")
     return (
         f"The federation {words[0]} {each['federation']}{words[1]}, {other} {words[2]} "
-        f"{each['other model'].partition(' ')[0]}: {each[GAIN]}, {words[3]} for the federation. "
+        f"{each['other model'].partition(' ')[0]}: {gain}, {words[3]} for the federation. "
         f"{shown[0].upper()}{shown[1:]}."
     )

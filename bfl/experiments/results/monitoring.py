@@ -20,7 +20,9 @@ from bfl.experiments.results.summary import (
     OF_FOREIGN,
     auroc,
     counts_by_client,
+    gap_of,
     only_classes,
+    owners_of,
 )
 from bfl.experiments.results.table import three_digits
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
@@ -104,6 +106,7 @@ SURE, ENOUGH = 0.9, 10
 """From this probability on nobody would question a prediction; fewer of them say nothing."""
 
 LIKELIHOOD = "negative-log-likelihood"
+USUAL = "the model is better than always to say the most frequent class"
 
 
 def collapsed_at_the_end(folder: RunFolder) -> bool:
@@ -126,6 +129,13 @@ def collapsed_at_the_end(folder: RunFolder) -> bool:
     return not measured or collapse(numbers, samples) is not None
 
 
+def _beats_usual(counts: npt.NDArray[np.int64], hits: npt.NDArray[np.int64]) -> bool:
+    usual = counts.argmax()
+    wins, losses = hits.sum() - hits[usual], counts[usual] - hits[usual]
+    pairs = np.repeat([1.0, -1.0, 0.0], [wins, losses, counts.sum() - wins - losses])
+    return paired_interval(pairs)[0] > 0.0
+
+
 def weaknesses(folder: RunFolder) -> Iterator[str]:
     """Yield what a finished run's results show to be weak, and not by chance alone."""
     config, numbers, errors, tested = folder.config(), folder.metrics(), math.inf, 0
@@ -136,17 +146,14 @@ def weaknesses(folder: RunFolder) -> Iterator[str]:
         yield "the posterior's variances tell no weights apart"
     if folder.holds(run_folder.PREDICTED_CLASSES):
         predictions, labels = folder.predictions()
-        errors = float(predictions.log_mean_probability[np.arange(len(labels)), labels].std())
-        tested = len(labels)
-        errors /= math.sqrt(tested)
+        tested, losses = len(labels), -predictions.log_mean_probability
+        errors = float(losses[np.arange(tested), labels].std()) / math.sqrt(tested)
         right, confidence = predictions.predicted == labels, predictions.confidence
-        usual = labels == np.bincount(labels).argmax()
-        better, _ = paired_interval(right.astype(np.float64) - usual)
-        if better <= 0.0 and not usual.all():
-            yield (
-                "the test examples do not show that the model is better than always to say the "
-                "most frequent class"
-            )
+        counts = (
+            np.bincount(part, minlength=predictions.classes) for part in (labels, labels[right])
+        )
+        if np.ptp(labels) and not _beats_usual(*counts):
+            yield f"the test examples do not show that {USUAL}"
         if confidence.mean() > wilson_interval(right.mean(), tested)[1]:
             yield f"it is overconfident, by {confidence.mean() - right.mean():.2g}"
         sure = confidence >= SURE
@@ -163,19 +170,22 @@ def weaknesses(folder: RunFolder) -> Iterator[str]:
             with folder.reading_arrays(run_folder.CLOSING) as closing:
                 most, words = unlike_by_chance(closing[FAMILIARITY], threshold, tested)
             if strange > most:
-                share = f"{strange} of {tested:,} test examples"
-                yield f"{share} are unlike the training data ({words})"
-    sites, names, alike = [], folder.client_names(), only_classes(folder)
+                yield f"{strange} of {tested:,} test examples are unlike training data ({words})"
+    sites, off, names, alike = [], [], folder.client_names(), only_classes(folder)
+    owners = owners_of(folder) if folder.holds(run_folder.PREDICTED_CLASSES) else None
     for client, (counts, hits) in counts_by_client(folder).items():
         name = names[client] if client < len(names) else f"client {client}"
         if client in alike:
-            rows = f"all {counts.sum()} test examples of {name} are"
-            yield f"{rows} “{alike[client]}”: accuracy compares nothing there"
-        elif hits.sum() <= counts.max():
-            sites.append(f"{name} ({counts.max()} against {hits.sum()} of {counts.sum()})")
+            yield f"all {counts.sum()} of {name} to test are “{alike[client]}”, which shows nothing"
+        elif not _beats_usual(counts, hits):
+            sites.append(f"{name} ({hits.sum()} against {counts.max()} of {counts.sum()})")
+        if owners is not None and (own := owners == client).sum() >= ENOUGH:
+            gap, low, high = gap_of(predictions, labels, own)
+            off += [f"{name} ({gap:+.2f})".replace("-", "−")] if low > 0.0 or high < 0.0 else []
     if sites:
-        always = "always to say the most frequent class is right at least as often as the model"
-        yield f"{always} at {few(sites)}"
+        yield f"test examples do not show that {USUAL} at {few(sites)}"
+    if off:
+        yield f"mean predictions lie off what was observed at {few(off)}"
     rounds = [each for each in folder.rounds() if each.get(LIKELIHOOD) is not None]
     if rounds:
         best, last = min(rounds, key=lambda each: float(each[LIKELIHOOD])), rounds[-1]

@@ -231,13 +231,13 @@ def _how_sure(run: _Run) -> str:
         predictions, labels = run.classes
         wrong = predictions.predicted != labels
         confidence, accuracy = map(three_digits, (predictions.confidence.mean(), 1 - wrong.mean()))
-        calibrated = f"Its mean confidence is {confidence}, its accuracy {accuracy}"
+        calibrated = f"On average it is {confidence} sure, and right for {accuracy}"
         if not wrong.any() or wrong.all():
             return f"{calibrated}."
         area = summary.auroc(wrong, uncertainties.create("predictive-entropy").measure(predictions))
         return (
-            f"{calibrated}. Of a right and a wrong prediction, the wrong one has more predictive "
-            f"entropy in {three_digits(area)} of all pairs (by chance: 0.5){_held_back(run)}."
+            f"{calibrated}. Of a right and a wrong prediction, it is less sure of the wrong one in "
+            f"{three_digits(area)} of all pairs, by entropy (chance: 0.5){_held_back(run)}."
         )
     if (coverage := run.numbers.get(COVERAGE)) is not None:
         known = f" ({_interval(coverage, run.tested)})" if run.tested else ""
@@ -250,7 +250,7 @@ def _held_back(run: _Run) -> str:
     if heads.BEFORE not in run.numbers:
         return ""
     before, after = (three_digits(run.numbers[name]) for name in (heads.BEFORE, heads.AFTER))
-    return f". The closing takes the NLL of held-back training examples from {before} to {after}"
+    return f". The closing round changes the NLL of held-back examples from {before} to {after}"
 
 
 def _what_to_beware(run: _Run) -> str:
@@ -391,25 +391,19 @@ def _clients(run: _Run) -> list[dict[str, Any]]:
 
 
 def _of_classes(run: _Run, client: int) -> dict[str, Any]:
-    """Return what the federated model's accuracy on a client's own test examples hides.
-
-    Few rows cannot carry a calibration error by bins. How far the mean prediction lies above what
-    was observed has the Wilson interval of the share that was observed.
-    """
+    """Return what the federated model's accuracy on a client's own test examples hides."""
     found: dict[str, Any] = {}
     counts, right = run.counts[client]
     names = run.folder.class_names() or range(len(counts))
     if run.classes is not None and run.owners is not None and (run.owners == client).any():
         (predictions, labels), own = run.classes, run.owners == client
-        wrong, confidence = (predictions.predicted != labels)[own], predictions.confidence[own]
-        sure, those = confidence >= monitoring.SURE, f"a confidence from {monitoring.SURE} on"
-        found[f"wrong, of {those}"] = f"{(wrong & sure).sum()} of {sure.sum()}"
-        name, predicted, share = "confidence − accuracy", confidence.mean(), 1.0 - wrong.mean()
-        if len(counts) == 2:
-            name = f"mean probability − share of “{names[1]}”"
-            predicted, share = predictions.mean_probability[own, 1].mean(), counts[1] / own.sum()
-        low, high = (predicted - end for end in scores.wilson_interval(share, own.sum())[::-1])
-        found[name] = f"{predicted - share:+.3f} ({low:+.3f} to {high:+.3f})".replace("-", "−")
+        wrong, sure = predictions.predicted != labels, predictions.confidence >= monitoring.SURE
+        those = f"wrong, of a confidence from {monitoring.SURE} on"
+        found[those] = f"{(wrong & sure & own).sum()} of {(sure & own).sum()}"
+        of_two = f"mean probability − share of “{names[1]}”"
+        gap, low, high = summary.gap_of(predictions, labels, own)
+        name = of_two if len(counts) == 2 else "confidence − accuracy"
+        found[name] = f"{gap:+.3f} ({low:+.3f} to {high:+.3f})".replace("-", "−")
     found["always the most frequent class"] = counts.max() / counts.sum()
     if counts.max() == counts.sum():
         only = f"all are “{names[int(counts.argmax())]}”"
