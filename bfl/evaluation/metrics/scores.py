@@ -65,6 +65,22 @@ def paired_interval(differences: FloatArray, level: float = 0.95) -> tuple[float
     return centre - half, centre + half
 
 
+def gap_of(
+    predictions: Predictions, labels: npt.NDArray[np.int64], own: npt.NDArray[np.bool_]
+) -> tuple[float, float, float]:
+    """Return how far the mean prediction of some examples (N,) lies above what was observed.
+
+    With the ends that Wilson's interval gives: few rows cannot carry a calibration error by bins.
+    Of two classes it is the second one's probability above its share, else the confidence.
+    """
+    predicted, observed = predictions.confidence, predictions.predicted == labels
+    if predictions.classes == 2:
+        predicted, observed = predictions.mean_probability[:, 1], labels == 1
+    mean, share = float(predicted[own].mean()), float(observed[own].mean())
+    low, high = map(float, wilson_interval(share, int(own.sum())))
+    return mean - share, mean - high, mean - low
+
+
 @metrics.register("accuracy", aliases=("acc",))
 class Accuracy(ExampleMetric):
     """Share of the examples whose most probable class is the label.

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from bfl.closing.closed import UNFAMILIAR_SHARE
 from bfl.closing.feature_density import DENSITY, FAMILIARITY, UNFAMILIAR, unlike_by_chance
-from bfl.evaluation.metrics.scores import paired_interval, wilson_interval
+from bfl.evaluation.metrics.scores import gap_of, paired_interval, wilson_interval
 from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.experiments.results import run_folder
 from bfl.experiments.results.run_folder import RunFolder
@@ -20,7 +20,6 @@ from bfl.experiments.results.summary import (
     OF_FOREIGN,
     auroc,
     counts_by_client,
-    gap_of,
     only_classes,
     owners_of,
 )

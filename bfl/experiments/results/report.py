@@ -401,7 +401,7 @@ def _of_classes(run: _Run, client: int) -> dict[str, Any]:
         those = f"wrong, of a confidence from {monitoring.SURE} on"
         found[those] = f"{(wrong & sure & own).sum()} of {(sure & own).sum()}"
         of_two = f"mean probability − share of “{names[1]}”"
-        gap, low, high = summary.gap_of(predictions, labels, own)
+        gap, low, high = scores.gap_of(predictions, labels, own)
         name = of_two if len(counts) == 2 else "confidence − accuracy"
         found[name] = f"{gap:+.3f} ({low:+.3f} to {high:+.3f})".replace("-", "−")
     found["always the most frequent class"] = counts.max() / counts.sum()

@@ -15,7 +15,7 @@ from bfl.evaluation import uncertainty
 from bfl.evaluation.evaluated_ensemble import EvaluatedEnsemble, prefixed
 from bfl.evaluation.metrics import ExampleMetric, evaluate, metrics
 from bfl.evaluation.metrics.base import set_numbers
-from bfl.evaluation.metrics.scores import NegativeLogLikelihood, wilson_interval
+from bfl.evaluation.metrics.scores import NegativeLogLikelihood
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.regression import RANKED_BY, SQUARED, Mixtures
 from bfl.evaluation.uncertainty import uncertainties
@@ -213,22 +213,6 @@ def only_classes(folder: RunFolder) -> dict[int, str]:
         for client, (counts, _) in counts_by_client(folder).items()
         if (counts > 0).sum() == 1
     }
-
-
-def gap_of(
-    predictions: Predictions, labels: npt.NDArray[np.int64], own: npt.NDArray[np.bool_]
-) -> tuple[float, float, float]:
-    """Return how far the mean prediction of some examples (N,) lies above what was observed.
-
-    With the ends that Wilson's interval gives: few rows cannot carry a calibration error by bins.
-    Of two classes it is the second one's probability above its share, else the confidence.
-    """
-    predicted, observed = predictions.confidence, predictions.predicted == labels
-    if predictions.classes == 2:
-        predicted, observed = predictions.mean_probability[:, 1], labels == 1
-    mean, share = float(predicted[own].mean()), float(observed[own].mean())
-    low, high = map(float, wilson_interval(share, int(own.sum())))
-    return mean - share, mean - high, mean - low
 
 
 def final_losses(folder: RunFolder) -> Numbers:
