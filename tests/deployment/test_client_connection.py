@@ -116,13 +116,13 @@ def test_a_server_that_comes_later_is_waited_for(
     monkeypatch.setattr(client, "CALL_INTERVAL", 0.02)
     monkeypatch.setattr(client, "ANSWER_PATIENCE", 0.2)
     (port,), said = free_ports(1), list[str]()
-    authority = made / "server" / "ca.crt"
-    waiting = threading.Thread(target=wait_for_server, args=[caller(port), authority, said.append])
+    words = (caller(port), made / "server" / "ca.crt", said.append)
+    waiting = threading.Thread(target=wait_for_server, args=words, daemon=True)
     waiting.start()
     time.sleep(1.5)
     assert 2 <= len(said) <= 4  # and not at each call
     with server(made / "server", port, body="{}"):
-        pass
+        time.sleep(0.3)
     assert waiting.is_alive()
     with server(made / "server", port):
         waiting.join(10.0)
