@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from bfl.api.network import TrainedNetwork
+    from bfl.data.datasets.encoding import Encoding
 
 POSTERIORS = ("last", "latest")
 """Posteriors of a run that can be chosen."""
@@ -96,15 +97,9 @@ class Result:
         return self._network.task
 
     @property
-    def takes_rows(self) -> bool:
-        """True if the run was made on a table, and not on images."""
-        return self._network.encoding is not None
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of a table's columns that the network takes; of images none."""
-        encoding = self._network.encoding
-        return tuple(column.name for column in encoding.columns) if encoding else ()
+    def encoding(self) -> Encoding | None:
+        """The encoding of a table's columns; None: the run was made on images."""
+        return self._network.encoding
 
     def predict(
         self, images: npt.ArrayLike | DataFrame, *, samples: int | None = None
@@ -145,7 +140,7 @@ class Result:
         self, given: npt.ArrayLike | DataFrame, predicted: Statistics | Mixtures
     ) -> tuple[tuple[str, ...], ...]:
         """Return what is unusual about each row or image."""
-        encoding, unlike = self._network.encoding, np.zeros(predicted.examples, bool)
+        encoding, unlike = self.encoding, np.zeros(predicted.examples, bool)
         if predicted.familiarity is not None and self._closed:
             unlike = predicted.familiarity < self._closed.threshold
         found = encoding.row_warnings(given) if encoding else [()] * predicted.examples
@@ -223,8 +218,8 @@ class Result:
         return self._trained.keras_model()
 
     def _inputs(self, given: npt.ArrayLike | DataFrame) -> Images:
-        if self._network.encoding:
-            return self._network.encoding.encode(given)
+        if self.encoding:
+            return self.encoding.encode(given)
         return checked_images(given, self._network.image_shape, self.configuration)
 
     def _statistics(self, inputs: Images, samples: int | None = None) -> Statistics:

@@ -46,62 +46,31 @@ def parser() -> argparse.ArgumentParser:
 
 def add_to(options: argparse.ArgumentParser, backend: str = "auto") -> None:
     """Add the options of ``flower-simulation``, which ``bfl run`` has as well."""
-    options.add_argument(
-        "--app",
-        type=path_argument,
-        help="folder with the app's pyproject.toml (default: . if it holds one, else this "
-        "project's own app)",
-    )
-    options.add_argument(
-        "--num-supernodes",
-        "--clients",
-        type=int,
-        metavar="K",
-        help="number of clients (default: the key clients, else a column's values of "
-        f"partition='column:NAME', else {DEFAULT_SUPERNODES})",
-    )
-    options.add_argument(
-        "--backend",
-        default=backend,
-        metavar="{auto,ray,serial}",
-        help="ray: Flower's engine, one actor per share of the machine; "
-        "serial: in this process, one client after the other; auto: serial for a run that is over "
-        f"before Ray has started (default: {backend})",
-    )
-    options.add_argument(
-        "--backend-config",
-        default="{}",
-        metavar="JSON",
-        help="""for instance '{"client_resources": {"num_cpus": 1, "num_gpus": 0.1}}'; """
-        "also init_args and actor, as in Flower",
-    )
-    add_run_config_to(
-        options,
-        """key=value pairs, 'strategy="conflation" rounds=3', or a TOML file; repeatable, and """
-        "later ones win",
-    )
+    text = "folder with the app's pyproject.toml (default: . if it is here, else bfl's own app)"
+    options.add_argument("--app", type=path_argument, help=text)
+    text = "number of clients (default: the key clients, else a column's values of "
+    text += f"partition='column:NAME', else {DEFAULT_SUPERNODES})"
+    options.add_argument("--num-supernodes", "--clients", type=int, metavar="K", help=text)
+    text = "ray: Flower's engine, one actor per share of the machine; serial: in this process, one "
+    text += "client after the other; auto: serial for a run that is over before Ray has started "
+    text += f"(default: {backend})"
+    options.add_argument("--backend", default=backend, metavar="{auto,ray,serial}", help=text)
+    text = """for instance '{"client_resources": {"num_cpus": 1, "num_gpus": 0.1}}'; also """
+    text += "init_args and actor, as in Flower"
+    options.add_argument("--backend-config", default="{}", metavar="JSON", help=text)
+    text = """key=value pairs, 'strategy="conflation" rounds=3', or a TOML file; repeatable, and """
+    add_run_config_to(options, f"{text}later ones win")
     options.add_argument("--name", help="name of the run's folder, whatever a file says")
-    options.add_argument(
-        "--overwrite", action="store_true", help="remove the run that has this name before"
-    )
-    options.add_argument(
-        "--resume",
-        nargs="?",
-        const="",
-        metavar="FOLDER",
-        help="go on with the run in FOLDER, from its last checkpoint and with its configuration; "
-        "without FOLDER, with the run that the keys output-dir and name say; with more rounds by "
-        "--run-config rounds=N",
-    )
-    options.add_argument(
-        "--baselines",
-        default="",
-        metavar="local+central",
-        help="make beside it each client's own model, and the one of all data in one place",
-    )
-    options.add_argument(
-        "--verbose", action="store_true", help="show what Flower and Ray log as well"
-    )
+    text = "remove the run that has this name before"
+    options.add_argument("--overwrite", action="store_true", help=text)
+    text = "go on with the run in FOLDER, from its last checkpoint and with its configuration; "
+    text += "without FOLDER, with the run that the keys output-dir and name say; with more rounds "
+    text += "by --run-config rounds=N"
+    options.add_argument("--resume", nargs="?", const="", metavar="FOLDER", help=text)
+    text = "make beside it each client's own model, and the one of all data in one place"
+    options.add_argument("--baselines", default="", metavar="local+central", help=text)
+    text = "show what Flower and Ray log as well"
+    options.add_argument("--verbose", action="store_true", help=text)
     options.set_defaults(run=start)
 
 
@@ -183,16 +152,11 @@ def resumed(folder: str, overrides: Values, *, renamed: bool = False) -> Values:
 def add_close_to(close: argparse.ArgumentParser) -> None:
     """Add the options of ``bfl close``."""
     close.add_argument("folder", type=path_argument, metavar="RUN", help="the run's folder")
-    close.add_argument(
-        "--closing",
-        required=True,
-        metavar="WORDS",
-        help="as in the key closing, such as bayesian-head+feature-density",
-    )
+    text = "as in the key closing, such as bayesian-head+feature-density"
+    close.add_argument("--closing", required=True, metavar="WORDS", help=text)
     add_run_config_to(close, "settings of the closing, and of what evaluates the final network")
-    close.add_argument(
-        "--backend", default="auto", metavar="{auto,ray,serial}", help="as in bfl run"
-    )
+    text = "as in bfl run"
+    close.add_argument("--backend", default="auto", metavar="{auto,ray,serial}", help=text)
     close.set_defaults(run=close_run)
 
 

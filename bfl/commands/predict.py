@@ -50,25 +50,17 @@ TRY = "bfl evaluate RUN --data DATASET --foreign folder:PATH tells"
 
 def add_to(predict: argparse.ArgumentParser) -> None:
     """Add the options of ``bfl predict``."""
-    predict.add_argument(
-        "folder", type=terminal.path_argument, metavar="FOLDER", help="the run's folder"
+    text = "the run's folder"
+    predict.add_argument("folder", type=terminal.path_argument, metavar="FOLDER", help=text)
+    text = "a folder of image files, or one of them; a table (.csv, .parquet) with the columns of "
+    text += (
+        "the run's; or a NumPy archive (.npz) or array (.npy) of images (N, H, W, C): uint8, or "
     )
-    predict.add_argument(
-        "--data",
-        type=_data,
-        required=True,
-        metavar="FILE",
-        help="a folder of image files, or one of them; a table (.csv, .parquet) with the columns "
-        "of the run's; or a NumPy archive (.npz) or array (.npy) of images (N, H, W, C): uint8, or "
-        "floats of 0 to 1; also spelt as in the key dataset, folder:PATH",
-    )
-    predict.add_argument(
-        "--output",
-        type=terminal.path_argument,
-        metavar="FILE",
-        help="what gets the predictions, a new .csv file with a line for each image or row "
-        "(default: RUN-NAME-predictions.csv, here, or with a number where there is such a file)",
-    )
+    text += "floats of 0 to 1; also spelt as in the key dataset, folder:PATH"
+    predict.add_argument("--data", type=_data, required=True, metavar="FILE", help=text)
+    text = "what gets the predictions, a new .csv file with a line for each image or row (default: "
+    text += "RUN-NAME-predictions.csv, here, or with a number where there is such a file)"
+    predict.add_argument("--output", type=terminal.path_argument, metavar="FILE", help=text)
     add_prediction_to(predict)
     predict.set_defaults(run=predict_images)
 
@@ -80,19 +72,11 @@ def _data(given: str) -> Path:
 
 def add_prediction_to(command: argparse.ArgumentParser) -> None:
     """Add the options that say which posterior predicts, and by how many samples."""
-    command.add_argument(
-        "--samples",
-        type=int,
-        metavar="M",
-        help="Monte Carlo samples (default: the run's mc-samples, or 1 at the posterior's mean); "
-        "a Bayesian head of the closing always draws its own",
-    )
-    command.add_argument(
-        "--posterior",
-        choices=POSTERIORS,
-        default="last",
-        help="that of the last round, or of the last so far of a run that was interrupted",
-    )
+    text = "Monte Carlo samples (default: the run's mc-samples, or 1 at the posterior's mean); a "
+    text += "Bayesian head of the closing always draws its own"
+    command.add_argument("--samples", type=int, metavar="M", help=text)
+    text = "that of the last round, or of the last so far of a run that was interrupted"
+    command.add_argument("--posterior", choices=POSTERIORS, default="last", help=text)
 
 
 @terminal.plain_warnings()
@@ -100,7 +84,7 @@ def predict_images(given: argparse.Namespace) -> None:
     """Predict images or rows, write all, and print some, those with warnings first."""
     doing("the run and the data are read")
     result = load(given.folder, given.posterior)
-    table = _is_table(given, result.takes_rows)
+    table = _is_table(given, result.encoding is not None)
     name = f"{given.folder.resolve().name}-{given.data.resolve().stem}-predictions"
     output, number = given.output or Path(f"{name}{CSV}"), 1
     while not given.output and output.exists():
@@ -111,7 +95,7 @@ def predict_images(given: argparse.Namespace) -> None:
     _ = result.posterior  # what is wrong with the run's folder is not said of the images
     files: Sequence[Any]
     if table:
-        inputs: Any = tables.read_table(given.data)
+        inputs: Any = tables.read_table(given.data, result.encoding)
         files = range(1, len(inputs) + 1)  # as where a row is refused
     else:
         files, inputs = _read_images(given, result)
@@ -123,7 +107,8 @@ def predict_images(given: argparse.Namespace) -> None:
     unit = "row" if table else "image"
     columns = _columns(predictions, {unit: files})
     _print(columns, predictions, unit)
-    if table and (missing := count_missing_cells(inputs, result.columns)):
+    taken = [column.name for column in result.encoding.columns] if result.encoding else []
+    if table and (missing := count_missing_cells(inputs, taken)):
         each = ", ".join(f"{name} {cells}" for name, cells in missing.items())
         print(
             f"rows of {len(inputs)} without a value, filled as the run's missing="
@@ -143,10 +128,9 @@ def predict_images(given: argparse.Namespace) -> None:
             )
     samples = counted(predictions.samples, "sample")
     print(f"{counted(len(columns), 'prediction')} of {samples}: ", end="")
-    if table:
-        columns = tables.table_as_written(given.data).join(columns, lsuffix=" (given)")
-    text = columns.to_csv(index=False)
-    terminal.write_output(output, text.encode("utf-8", "surrogateescape"))
+    text = columns.to_csv(index=False).encode("utf-8", "surrogateescape")
+    written = tables.write_beside(given.data, columns) if table else text
+    terminal.write_output(output, written)
 
 
 def _is_table(given: argparse.Namespace, takes_rows: bool) -> bool:
@@ -244,32 +228,18 @@ def read_images(path: Path) -> npt.NDArray[Any]:
 
 def add_evaluate_to(evaluate: argparse.ArgumentParser) -> None:
     """Add the options of ``bfl evaluate``."""
-    evaluate.add_argument(
-        "folder", type=terminal.path_argument, metavar="RUN", help="the run's folder"
-    )
-    evaluate.add_argument(
-        "--data",
-        required=True,
-        metavar="DATASET",
-        help="a data set as in the key dataset, such as npz:PATH: its test examples; of a folder "
-        "or a table that the run was not made on, all that have no test part of their own",
-    )
-    evaluate.add_argument(
-        "--foreign",
-        default="",
-        metavar="WORDS",
-        help="foreign images, as in the key ood-dataset: folder:PATH takes all in and below it",
-    )
-    evaluate.add_argument(
-        "--corruptions", default="none", metavar="WORDS", help="as in the key corruptions"
-    )
+    text = "the run's folder"
+    evaluate.add_argument("folder", type=terminal.path_argument, metavar="RUN", help=text)
+    text = "a data set as in the key dataset, such as npz:PATH: its test examples; of a folder or "
+    text += "a table that the run was not made on, all that have no test part of their own"
+    evaluate.add_argument("--data", required=True, metavar="DATASET", help=text)
+    text = "foreign images, as in the key ood-dataset: folder:PATH takes all in and below it"
+    evaluate.add_argument("--foreign", default="", metavar="WORDS", help=text)
+    text = "as in the key corruptions"
+    evaluate.add_argument("--corruptions", default="none", metavar="WORDS", help=text)
     add_prediction_to(evaluate)
-    evaluate.add_argument(
-        "--output",
-        type=terminal.path_argument,
-        metavar="FILE",
-        help="what gets all numbers, a new JSON file",
-    )
+    text = "what gets all numbers, a new JSON file"
+    evaluate.add_argument("--output", type=terminal.path_argument, metavar="FILE", help=text)
     evaluate.set_defaults(run=evaluate_run)
 
 

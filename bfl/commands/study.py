@@ -24,51 +24,27 @@ def add_to(study: argparse.ArgumentParser) -> None:
     """Add the options of ``bfl study``."""
     study.add_argument("file", type=path_argument, metavar="FILE", help="the study's TOML file")
     add_place_to(study)
-    add_run_config_to(
-        study, f"""keys of this machine, 'data-dir="FOLDER"'; allowed: {", ".join(MACHINE_KEYS)}"""
-    )
-    study.add_argument(
-        "--backend",
-        choices=("ray", "serial"),
-        default="ray",
-        help="ray: Flower's engine; serial: without Ray; of each run",
-    )
-    study.add_argument(
-        "--backend-config",
-        default="{}",
-        metavar="JSON",
-        help="""for instance '{"client_resources": {"num_cpus": 1, "num_gpus": 0.1}}'""",
-    )
-    study.add_argument(
-        "--dry-run", action="store_true", help="check all runs and list them; make none"
-    )
-    study.add_argument(
-        "--uncommitted",
-        action="store_true",
-        help="make runs with code of a checkout that has changes, though nobody can repeat them",
-    )
+    text = f"""keys of this machine, 'data-dir="FOLDER"'; allowed: {", ".join(MACHINE_KEYS)}"""
+    add_run_config_to(study, text)
+    text = "ray: Flower's engine; serial: without Ray; of each run"
+    study.add_argument("--backend", choices=("ray", "serial"), default="ray", help=text)
+    text = """for instance '{"client_resources": {"num_cpus": 1, "num_gpus": 0.1}}'"""
+    study.add_argument("--backend-config", default="{}", metavar="JSON", help=text)
+    text = "check all runs and list them; make none"
+    study.add_argument("--dry-run", action="store_true", help=text)
+    text = "make runs with code of a checkout that has changes, though nobody can repeat them"
+    study.add_argument("--uncommitted", action="store_true", help=text)
     study.set_defaults(run=run_study)
 
 
 def add_place_to(options: argparse.ArgumentParser) -> None:
     """Add the options of a study's folder, runs and further results."""
-    options.add_argument(
-        "--output",
-        type=path_argument,
-        default=Path(OUTPUT),
-        metavar="DIR",
-        help=f"the parent of the study's folder (default: {OUTPUT})",
-    )
-    options.add_argument(
-        "--only",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="select the runs whose name contains this, or matches it with * and ?; repeatable",
-    )
-    options.add_argument(
-        "--anew", action="store_true", help="without the results in docs/results of the checkout"
-    )
+    text, default = f"the parent of the study's folder (default: {OUTPUT})", Path(OUTPUT)
+    options.add_argument("--output", type=path_argument, default=default, metavar="DIR", help=text)
+    text = "select the runs whose name contains this, or matches it with * and ?; repeatable"
+    options.add_argument("--only", action="append", default=[], metavar="PATTERN", help=text)
+    text = "without the results in docs/results of the checkout"
+    options.add_argument("--anew", action="store_true", help=text)
 
 
 def opened(path: Path, given: argparse.Namespace) -> OpenedStudy:
@@ -97,9 +73,8 @@ def run_study(given: argparse.Namespace) -> None:
 
 def add_table_to(table: argparse.ArgumentParser) -> None:
     """Add the options of ``bfl table``."""
-    table.add_argument(
-        "study", type=path_argument, metavar="STUDY", help="the study's folder, or its TOML file"
-    )
+    text = "the study's folder, or its TOML file"
+    table.add_argument("study", type=path_argument, metavar="STUDY", help=text)
     add_place_to(table)
     table.set_defaults(run=print_table)
 
@@ -118,13 +93,11 @@ def add_plot_to(plot: argparse.ArgumentParser) -> None:
 
 def add_report_to(report: argparse.ArgumentParser) -> None:
     """Add the options of ``bfl report``."""
-    report.add_argument(
-        "folder", type=path_argument, help="the folder of a run or a study, or a study's TOML file"
-    )
+    text = "the folder of a run or a study, or a study's TOML file"
+    report.add_argument("folder", type=path_argument, help=text)
     add_place_to(report)
-    report.add_argument(
-        "--to", type=path_argument, help="the file (default: report.html in the folder)"
-    )
+    text = "the file (default: report.html in the folder)"
+    report.add_argument("--to", type=path_argument, help=text)
     report.set_defaults(run=write_report)
 
 

@@ -32,6 +32,7 @@ REFUSE, MEAN, INDICATOR = "refuse", "mean", "indicator"
 
 SHOWN = 5  # categories in a message
 MOST_CATEGORIES = 100  # of a column; more are rather names than kinds
+FEW_NUMBERS = 5  # which may be kinds, such as stages 1 to 4 and "x"
 FEW_ROWS = 10  # in which each may have a category of its own
 FAR = 6.0  # deviations from the mean, beyond which a number is unlike the training rows'
 LEAST_NOISE = 1e-6  # variance of a predicted number's noise, where the number's own is 1
@@ -89,13 +90,40 @@ def type_column(values: Series[Any], where: str) -> Series[Any]:
     texts = normalize_texts(objects)
     known = texts.where(~texts.isin(NO_VALUE))
     distinct = known.dropna().drop_duplicates()
-    if distinct.empty or distinct.str.fullmatch(CODE).any():
+    if distinct.empty:
         return texts
     if distinct.str.lower().isin(("true", "false")).all():
         truths = known.map(lambda text: text.lower() == "true", na_action="ignore")
         return truths.astype(float if truths.isna().any() else bool)
-    numeric = pandas.to_numeric(distinct, errors="coerce").notna().all()
-    return pandas.to_numeric(known, errors="coerce") if numeric else texts
+    return texts if find_strays(distinct).any() else pandas.to_numeric(known, errors="coerce")
+
+
+def find_strays(texts: Series[Any]) -> Series[bool]:
+    """Return which values of a column of texts are neither numbers nor no value."""
+    import pandas
+
+    known = texts.where(~texts.isin(NO_VALUE))
+    is_code = known.str.fullmatch(CODE).eq(True)
+    return known.notna() & (is_code | pandas.to_numeric(known, errors="coerce").isna())
+
+
+def describe_stray(values: Series[Any]) -> str:
+    """Return which row of a typed column is a text among many numbers, in words; else "".
+
+    Rows are those of its index, from 0.
+    """
+    if is_numeric(values):
+        return ""
+    known = values[~values.isin(NO_VALUE)].dropna()
+    strays = find_strays(known)
+    numbers = known[~strays]
+    if 2 * len(numbers) <= len(known) or numbers.nunique() <= FEW_NUMBERS:
+        return ""
+    row = strays.idxmax()
+    return (
+        f"column '{values.name}': {len(numbers)} of {len(known)} values are numbers; row {row + 1} "
+        f"(from 1, without the header) holds '{printable(known[row])}'"
+    )
 
 
 def is_numeric(values: Series[Any]) -> bool:
@@ -108,13 +136,13 @@ def as_numbers(values: Series[Any], where: str, allowed: str = "numbers") -> Flo
     import pandas
 
     typed = type_column(values, where)
-    if not is_numeric(typed):
-        row = int(pandas.to_numeric(typed, errors="coerce").isna().to_numpy().argmax())
+    if not is_numeric(typed) and (strays := find_strays(typed)).any():
+        row = int(strays.to_numpy().argmax())
         raise DataError(
             f"{where}: row {row + 1} (from 1, without the header) of column '{values.name}' holds "
             f"'{printable(str(typed.iloc[row]))}'; allowed: {allowed}"
         )
-    return np.asarray(typed, np.float64)
+    return np.asarray(pandas.to_numeric(typed, errors="coerce"), np.float64)
 
 
 def columns_of(rows: DataFrame) -> Columns:
@@ -127,18 +155,27 @@ def columns_of(rows: DataFrame) -> Columns:
     }
 
 
-def check_columns(names: Sequence[str], rows: DataFrame, where: str, *, need: bool = False) -> None:
-    """Refuse names that are those of no column; with ``need``, it is the rows that are wrong."""
+def check_named_columns(named: Mapping[str, Sequence[str]], rows: DataFrame, where: str) -> None:
+    """Refuse, a line each, names by the key that has them which are those of no column."""
     known = [str(name) for name in rows.columns]
-    absent = [name for name in names if name not in known]
-    if absent and need:
+    absent = [(key, name) for key, names in named.items() for name in names if name not in known]
+    lines = [f"{where} ({key}): {unknown_name('column', name, known)}" for key, name in absent]
+    if lines:
+        raise DataError("\n".join(lines))
+
+
+def check_columns(
+    names: Sequence[str], rows: DataFrame, where: str, *, filled: bool = False
+) -> None:
+    """Refuse rows that lack a column of some names; ``filled`` says that it may have gaps."""
+    known = [str(name) for name in rows.columns]
+    if absent := [name for name in names if name not in known]:
         others = [name for name in known if name not in names]
         guesses = {name: nearest(name, others) for name in absent}
         shown = [f"'{n}'" + (f" (is it '{near}'?)" if near else "") for n, near in guesses.items()]
         what = f"{counted(len(absent), 'column')} that the run takes: {few(shown)}"
-        raise DataError(f"{where} lacks {what}; it has {few(known, 30)}")
-    if absent:
-        raise DataError(f"{where}: {unknown_name('column', absent[0], known)}")
+        empty = "; allowed: an empty column of that name, which missing fills" if filled else ""
+        raise DataError(f"{where} lacks {what}; it has {few(known, 30)}{empty}")
 
 
 def check_complete(
@@ -272,6 +309,11 @@ def impossible_column(sums: Floats, columns: Sequence[Column], rows: int) -> str
     return ""
 
 
+def are_names(kinds: int, rows: int) -> bool:
+    """Return whether a column has too many kinds of texts for categories."""
+    return kinds > MOST_CATEGORIES or kinds == rows > FEW_ROWS
+
+
 def finish(
     sums: Floats,
     columns: Sequence[Column],
@@ -296,7 +338,7 @@ def finish(
             kinds = column.categories
             if all(re.fullmatch(r"[+-]?[0-9]+,[0-9]+", kind) for kind in kinds):
                 raise DataError(f"{named} holds '{kinds[0]}'; allowed: a point in numbers")
-            if len(kinds) > MOST_CATEGORIES or len(kinds) == rows > FEW_ROWS:
+            if are_names(len(kinds), rows):
                 raise DataError(
                     f"{named} has {len(kinds)} categories in {rows} rows, such as "
                     f"'{printable(kinds[-1])}'; allowed: numbers, categories of at most "
@@ -393,7 +435,8 @@ class Encoding:
                 )
             rows = pandas.DataFrame(array, columns=names).infer_objects()
         rows = rows.rename(columns=str).reset_index(drop=True)
-        check_columns(names, rows, where, need=True)
+        filled = all(column.missing != REFUSE for column in self.columns)
+        check_columns(names, rows, where, filled=filled)
         typed = partial(type_column, where=where)
         own = pandas.DataFrame(
             {
@@ -401,6 +444,5 @@ class Encoding:
                 for column in self.columns
             }
         )
-        filled = all(column.missing != REFUSE for column in self.columns)
         check_complete(own, where, fixed=True, filled=filled)
         return own

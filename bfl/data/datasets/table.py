@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -16,7 +18,7 @@ from bfl.data.datasets.base import Dataset, Labels, PathSource, dataset_sources
 from bfl.data.datasets.reading import LEFT_OUT, SUMMED, TARGET, Reading
 from bfl.data.datasets.subset import divide
 from bfl.errors import DataError
-from bfl.texts import few, printable
+from bfl.texts import decoded, few, printable
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -27,9 +29,12 @@ TARGETS = ("target", "label", "class", "y")
 HALVES = ("at most the median", "above the median")
 """Classes of a table whose target is a number, for what goes by labels, such as partitions."""
 
-DECIMAL = r"\s*[+-]?[0-9]*(,[0-9]+)?\s*"
+DECIMAL_COMMA = r"^\s*([+-]?[0-9]*),([0-9]+(?:[eE][+-]?[0-9]+)?)\s*$"
+DECIMAL_POINT = r"\s*[+-]?[0-9]*\.[0-9]+\s*"
 """Numbers of a CSV with semicolons, where a comma is free for decimals."""
 
+WITH_POINT = " (with a point)"  # makes a number a text, where others have a comma
+MANY_CLASSES = 20  # numbers from which on they are rather to be predicted as such
 SUFFIXES = (CSV, PARQUET) = (".csv", ".parquet")
 
 
@@ -61,17 +66,18 @@ class Table(PathSource):
         encoding, names, scale = _read_columns(reading)
         encoding = reading.encoding or encoding
         columns = encoding.columns if encoding else ()
-        texts = [column.name for column in columns if column.categories]
-        rows, *tested = (read_table(part, texts) for part in _parts(path))
+        rows, *tested = (read_table(part, encoding) for part in _parts(path))
         own = len(rows)
         for test in tested:
-            encodings.check_columns(list(rows.columns), test, f"{where} (test)", need=True)
+            encodings.check_columns(list(rows.columns), test, f"{where} (test)")
             rows = pandas.concat([rows, test[rows.columns]], ignore_index=True)
-        target, left_out = target_column(where, rows, reading), reading.left_out
-        encodings.check_columns(left_out, rows, f"{where} ({LEFT_OUT})")
+        left_out = reading.left_out
+        named = {TARGET: [reading.target] if reading.target else [], LEFT_OUT: left_out}
+        encodings.check_named_columns(named, rows, where)
+        target = target_column(where, rows, reading)
         others = [name for name in rows.columns if name not in (target, *left_out)]
         taken = [column.name for column in columns] if encoding else others
-        encodings.check_columns(taken, rows, where, need=True)
+        encodings.check_columns(taken, rows, where)
         read = [name for name in rows.columns if name in (target, *taken)]
         whole = pandas.DataFrame({name: encodings.type_column(rows[name], where) for name in read})
         inputs = whole[taken]
@@ -92,11 +98,16 @@ class Table(PathSource):
         if encoding:
             unseen, here = encoding.unseen(inputs), answers.here
         else:
+            strays = _describe_strays(whole, where)
             encoding = encodings.Encoding.of(inputs.iloc[train], where, reading.missing)
             # Where sums follow, other tables may have seen what these training rows have not.
             summed = reading.table_columns == SUMMED
             unseen = [] if summed else encoding.unseen(inputs.iloc[test_rows])
-            unseen += _among_numbers(inputs if reading.regression else whole)
+            unseen += strays
+            if answers.true is None and encodings.is_numeric(whole[target]):
+                numbers = whole[target].nunique()
+                hint = f'{numbers} numbers are classes; task="regression" predicts numbers'
+                unseen += [f"column '{target}': {hint}"] * (numbers >= MANY_CLASSES)
             here = f"means and categories of its own {train.size} training rows"
         true = answers.true
         if true is not None and not scale:
@@ -123,18 +134,15 @@ class Table(PathSource):
         )
 
 
-def _among_numbers(rows: DataFrame) -> Iterator[str]:
-    """Yield a line of each column that few texts among numbers make categories."""
-    import pandas
-
-    for name, values in rows.items():
-        numbers = pandas.to_numeric(values, errors="coerce").notna()
-        if not encodings.is_numeric(values) and not numbers.all() and numbers.mean() > 0.5:
-            row = int(numbers.to_numpy().argmin())
-            yield (
-                f"column '{name}' becomes categories: {numbers.sum()} of {len(values)} rows hold "
-                f"numbers, and row {row + 1} (from 1, without the header) holds none"
-            )
+def _describe_strays(rows: DataFrame, where: str) -> list[str]:
+    """Return a line of each column that a text among numbers makes categories; refuse names."""
+    lines = []
+    for name in rows:
+        if stray := encodings.describe_stray(rows[name]):
+            if encodings.are_names(rows[name].nunique(), len(rows)):
+                raise DataError(f"{where}: {stray}; allowed: numbers, or columns-left-out")
+            lines.append(f"{stray}, and all become categories")
+    return lines
 
 
 def _parts(path: Path) -> list[Path]:
@@ -173,13 +181,14 @@ def _read_columns(reading: Reading) -> Known:
         raise DataError(f"table-columns is no network.json of a table: {error!r}") from error
 
 
-def read_table(path: Path, texts: Collection[str] = ()) -> DataFrame:
-    """Return the table in a file, typed as ``type_column`` does; ``texts`` names texts."""
+def read_table(path: Path, encoding: encodings.Encoding | None = None) -> DataFrame:
+    """Return the table in a file, typed as ``type_column`` does; an encoding's categories stay."""
     import pandas
 
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise DataError(f"{path} is no table; its name ends with {' or '.join(SUFFIXES)}")
+    texts = [column.name for column in encoding.columns if column.categories] if encoding else []
     try:
         rows = pandas.read_parquet(path) if suffix == PARQUET else _read_csv(path, texts)
     # pandas, its parsers and PyArrow have exceptions of their own, by what is damaged.
@@ -194,49 +203,74 @@ def read_table(path: Path, texts: Collection[str] = ()) -> DataFrame:
 def _read_csv(path: Path, texts: Collection[str]) -> DataFrame:
     import pandas
 
-    separator = _separator(path)
-    header = pandas.read_csv(path, header=None, nrows=1, dtype=str, sep=separator).iloc[0].dropna()
-    if header.duplicated().any():  # pandas would number them
-        raise ValueError(f"column '{header[header.duplicated()].iloc[0]}' stands in it twice")
+    text, separator = _csv_text(path)
+    header = pandas.read_csv(StringIO(text), header=None, nrows=1, dtype=str, sep=separator)
+    names = header.iloc[0].dropna()
+    if names.duplicated().any():  # pandas would number them
+        raise ValueError(f"column '{names[names.duplicated()].iloc[0]}' stands in it twice")
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)
         options = {"index_col": False, "keep_default_na": False, "na_values": [""]}
-        rows = pandas.read_csv(path, sep=separator, dtype=str, low_memory=False, **options)
+        rows = pandas.read_csv(
+            StringIO(text), sep=separator, dtype=str, low_memory=False, **options
+        )
 
     def typed(values: Series[Any]) -> Series[Any]:
+        points = (
+            values if separator != ";" else values.str.replace(DECIMAL_COMMA, r"\1.\2", regex=True)
+        )
         if encodings.normalize(values.name) in texts:
-            return values
-        known = values[~values.isin(encodings.NO_VALUE)].dropna()
-        if separator == ";" and known.str.fullmatch(DECIMAL).all():
-            values = values.str.replace(",", ".")
-        return encodings.type_column(values, str(path))
+            return points
+        if values.str.fullmatch(DECIMAL_COMMA).eq(True).any():  # 1.234 may be a thousand or one
+            points = points.mask(values.str.fullmatch(DECIMAL_POINT).eq(True), values + WITH_POINT)
+        return encodings.type_column(points, str(path))
 
     return rows.apply(typed)  # of the texts as they are written: pandas alone takes 007 for 7
 
 
-def _separator(path: Path) -> str:
-    """Return what stands between the columns of a CSV: a comma or, as Excel may write, another."""
-    with path.open(encoding="utf-8-sig") as lines:
-        header = next(lines, "")
-    return max(",;\t", key=header.count)
+def _csv_text(path: Path) -> tuple[str, str]:
+    """Return a CSV, and what stands between its columns: a comma or, as Excel writes, another."""
+    try:
+        text = decoded(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f'{error} (in Excel as "CSV UTF-8")') from error
+    header = text.partition("\n")[0]
+    return text, max(",;\t", key=header.count)
 
 
-def table_as_written(path: Path) -> DataFrame:
-    """Return the columns of a table; a CSV's as texts, and a Parquet file's named index as one."""
+def write_beside(path: Path, added: DataFrame) -> bytes:
+    """Return a CSV of the table in a file as it is written there, and of columns behind it.
+
+    Of a CSV it has the separator, the decimal sign and the byte order mark. A Parquet file's named
+    index is a column.
+    """
     import pandas
 
     if path.suffix.lower() == PARQUET:
-        rows = pandas.read_parquet(path).rename(columns=str)
+        rows, separator, mark = pandas.read_parquet(path).rename(columns=str), ",", False
         names = set(rows.index.names)
-        return rows.reset_index(drop=names == {None} or not names.isdisjoint(rows.columns))
-    options = {"keep_default_na": False, "index_col": False}
-    return pandas.read_csv(path, sep=_separator(path), dtype=str, **options)
+        rows = rows.reset_index(drop=names == {None} or not names.isdisjoint(rows.columns))
+    else:
+        text, separator = _csv_text(path)
+        options = {"keep_default_na": False, "index_col": False}
+        rows = pandas.read_csv(StringIO(text), sep=separator, dtype=str, **options)
+        mark = path.read_bytes().startswith(codecs.BOM_UTF8)
+    decimal = "."
+    if separator == ";":
+        found = [
+            rows.apply(lambda values, form=form: values.str.fullmatch(form)).any(axis=None)
+            for form in (DECIMAL_COMMA, DECIMAL_POINT)
+        ]
+        decimal = "," if found != [False, True] else "."
+    both = rows.join(added, lsuffix=" (given)")
+    text = str(both.to_csv(index=False, sep=separator, decimal=decimal))
+    return text.encode("utf-8-sig" if mark else "utf-8")
 
 
 def target_column(path: Path | str, rows: DataFrame, reading: Reading) -> str:
     """Return the name of the column that is predicted."""
     if reading.target:
-        encodings.check_columns([reading.target], rows, f"{path} ({TARGET})")
+        encodings.check_named_columns({TARGET: [reading.target]}, rows, str(path))
         return reading.target
     for name in TARGETS:
         if name in rows.columns:

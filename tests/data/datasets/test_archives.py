@@ -88,13 +88,9 @@ def test_measurements_are_mapped_as_by_hand_and_kept_as_floats(
     np.testing.assert_allclose(mixed.test_images, by_hand[4:] * 255, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("value", "dtype"), [(-1025, np.int32), (3072, np.float64), (np.nan, float), (-np.inf, float)]
-)
-def test_measurements_outside_the_range_are_refused(
-    tmp_path: Path, value: float, dtype: type
-) -> None:
-    given = IMAGES[4:].astype(dtype)
+@pytest.mark.parametrize("value", [-1025, 3072.0, np.nan, -np.inf])
+def test_measurements_outside_the_range_are_refused(tmp_path: Path, value: float) -> None:
+    given = IMAGES[4:].astype(type(value))
     given[1, 0, 2, 1] = given[1, 4, 3, 2] = value
     with pytest.raises(DataError, match=rf"some\.npz: x_test\[1, 0, 2, 1\] is {value}[.,0].*-1024"):
         load(tmp_path, "-1024:3071", x_test=given)
