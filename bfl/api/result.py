@@ -14,7 +14,6 @@ import numpy.typing as npt
 from bfl.api.predictions import Predictions, checked_images
 from bfl.closing import Closed
 from bfl.closing.closed import UNLIKE
-from bfl.data.images import Images
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.evaluation.prediction.predictions import Predictions as Statistics
@@ -217,12 +216,12 @@ class Result:
             )
         return self._trained.keras_model()
 
-    def _inputs(self, given: npt.ArrayLike | DataFrame) -> Images:
+    def _inputs(self, given: npt.ArrayLike | DataFrame) -> npt.NDArray[Any]:
         if self.encoding:
             return self.encoding.encode(given)
         return checked_images(given, self._network.image_shape, self.configuration)
 
-    def _statistics(self, inputs: Images, samples: int | None = None) -> Statistics:
+    def _statistics(self, inputs: npt.NDArray[Any], samples: int | None = None) -> Statistics:
         return self._trained.predict(inputs, samples, self._closed)
 
     @property
