@@ -17,12 +17,13 @@ from bfl.configuration.sources import read_run_config
 from bfl.data.datasets import Dataset, Reading, cached_dataset, dataset_warnings
 from bfl.data.datasets.base import Labels, rows_of
 from bfl.data.datasets.encoding import INDICATOR, MEAN, REFUSE, count_missing_cells
+from bfl.data.datasets.folder import SITE
 from bfl.data.datasets.reading import SUMMED
 from bfl.engine.flower.app import FlowerApp, Values
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.run import simulation
 from bfl.printing import doing
-from bfl.texts import counted, few, printable, spelt_alike
+from bfl.texts import counted, few, printable
 
 MOST_SITES = 20  # values of a column that have lines of their own
 LOOK_AT = "look at: "  # begins a line that a user may have to act upon
@@ -127,6 +128,8 @@ def _milder(reading: Reading, refusal: str) -> Reading:
 def _contents(dataset: Dataset, keys: Keys, site: str) -> Iterator[str]:
     """Yield lines on inputs and classes, each also of the values of a column; and on gaps."""
     site = site or keys.test_sites.partition(":")[0]
+    if not site and SITE in dataset.train_columns and not dataset.encoding:
+        yield f'{LOOK_AT}the folder has sites, and partition="column:{SITE}" makes each a client'
     labels = np.concatenate([dataset.train_labels, dataset.test_labels])
     parts = [part.get(site, ()) for part in (dataset.train_columns, dataset.test_columns)]
     sites, tested = np.concatenate(parts), np.arange(labels.size) >= dataset.train_labels.size
@@ -150,8 +153,6 @@ def _contents(dataset: Dataset, keys: Keys, site: str) -> Iterator[str]:
     if dataset.target is None:
         named = _counts(dataset, labels)
         yield f"{dataset.num_classes} classes (all {labels.size} examples): {named}"
-        for alike in spelt_alike(dataset.class_names):
-            yield f"{LOOK_AT}classes that differ in capitals or spaces alone: {few(alike)}"
     for name in shown:
         where, own, test = f"{site} {printable(str(name))}", of_site[sites == name], tests[name]
         of_tests = f"; {test.size} to test: {_counts(dataset, test)}" if test.size else ""

@@ -76,7 +76,7 @@ def show_run(given: argparse.Namespace) -> None:
                 f"--run-config {given.folder / 'config.toml'}"
             )
         folder = files.RunFolder.at(given.folder)
-        console().print(metrics_table(folder.metrics(), folder.config().get("mc-samples")))
+        console().print(metrics_table(folder.metrics()))
         return
     values = read_run_config(given.run_config)
     closed = with_closing(FlowerApp.own(), values, lambda line: print(f"# {line}"))

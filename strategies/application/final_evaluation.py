@@ -52,7 +52,7 @@ def finish(run: FederationRun, state: ServerState, known: Known | None = None) -
         numbers |= {name: float(known[name]) for name in closed.OF_CLOSING if name in known}
     of_some: OfSome | None = None
     if not configuration.shared.partial:
-        progress.say(f"final evaluation with {keys.mc_samples} Monte Carlo samples")
+        progress.say("final evaluation")
         doing("final evaluation")
         found, of_some = _evaluate(run, state, Closed(known) if known else None)
         numbers |= found
@@ -89,11 +89,11 @@ def finish(run: FederationRun, state: ServerState, known: Known | None = None) -
     doing("figures are drawn")
     figures = draw_all(folder) if keys.figures == "png" else []
     with suppress(DataError):  # a damaged file ends no run
-        began = folder.read_json(files.ENVIRONMENT, {})
-        folder.write_json(files.ENVIRONMENT, {**began, environment.ENDED: environment.time_now()})
+        ended = {environment.ENDED: environment.time_now()}  # of the first end, if there are more
+        folder.write_json(files.ENVIRONMENT, ended | folder.read_json(files.ENVIRONMENT, {}))
     folder.write_metrics(numbers)
     if numbers and progress.verbose:
-        progress.console.print(metrics_table(numbers, keys.mc_samples))
+        progress.console.print(metrics_table(numbers))
     if figures:
         progress.say(f"figures: {', '.join(path.name for path in figures)}")
     progress.say(f"posterior SHA-256 {posterior.digest()}")

@@ -20,7 +20,7 @@ from bfl.data.partitions.base import Columns
 from bfl.errors import ConfigurationError, DataError
 from bfl.files import given_path, near_path
 from bfl.registry import Component, Registry
-from bfl.texts import assigned, few
+from bfl.texts import assigned, few, spelt_alike
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -201,6 +201,8 @@ def dataset_warnings(dataset: Dataset, site: str = "") -> list[str]:
             if scarce := [f"{n} {count}" for n, count in values.items() if 10 * count <= len(own)]:
                 scarcely = f"of {len(own)} rows at most a tenth have a value: {few(scarce)}"
                 lines.append(f"{dataset.name}: {site} {value}: {scarcely}")
+    for alike in spelt_alike(dataset.class_names) if dataset.target is None else ():
+        lines.append(f"{dataset.name}: classes differ in capitals or spaces alone: {few(alike)}")
     for split in ("train", "test"):
         counts = np.bincount(getattr(dataset, f"{split}_labels"), minlength=dataset.num_classes)
         absent = [dataset.class_names[label] for label in np.flatnonzero(counts == 0)]

@@ -111,6 +111,10 @@ class Folder(PathSource):
                 lines.append(f"{part}: {len(others)} files that are no images ({names})")
             paths += found
             counts.append(len(found))
+        if alone := [part for part in parts if part.is_dir() and not given]:
+            lines.append(
+                f"{alone[0]} is read as any other folder, as not both of train and test are there"
+            )
         kinds = np.array([normalize(path.parent.name) for path in paths])
         known = named or tuple(map(str, np.unique(kinds[: counts[0]])))
         number = {name: label for label, name in enumerate(known)}
@@ -164,7 +168,7 @@ def _pictures_by_class(root: Path) -> tuple[list[Path], list[Path], list[Path]]:
         shown = " and ".join(path.relative_to(root).as_posix() for path in by_depth.values())
         raise DataError(
             f"{root} has {shown}; all images lie as PATH/CLASS/IMAGE, or all as "
-            "PATH/SITE/CLASS/IMAGE"
+            "PATH/SITE/CLASS/IMAGE, in PATH/train and PATH/test where these are apart"
         )
     full, classes = {path.parent for path in found}, sorted(root.glob(levels[max(by_depth) - 2]))
     return found, others, [each for each in classes if each.is_dir() and each not in full]

@@ -270,9 +270,12 @@ def baseline_verdict(found: Mapping[str, Any]) -> str:
     if side and not shown.endswith(side):
         ends = f"{_signed(row[LOSS])} ({_signed(low)} to {_signed(high)})"
         shown += f". By NLL of the same examples the federation is {side}: {ends}, − for it"
-    gain = each[GAIN].replace("(", "(95 %: ")
+    gain, more = each[GAIN].replace("(", "(95 %: "), ""
+    central = _side_by_side(found["central"]) if found.get("central") and found.get(OWN) else {}
+    if central.get("shown", "").startswith("the federation"):
+        more = f" Beside {CENTRAL}, {central['shown']}: {central[GAIN]}."
     return (
         f"The federation {words[0]} {each['federation']}{words[1]}, {other} {words[2]} "
         f"{each['other model'].partition(' ')[0]}: {gain}, {words[3]} for the federation. "
-        f"{shown[0].upper()}{shown[1:]}."
+        f"{shown[0].upper()}{shown[1:]}.{more}"
     )

@@ -287,7 +287,8 @@ def foreign_images(folder: RunFolder) -> tuple[MatplotlibFigure, str] | None:
     # Scores of foreign images may be thousands of times greater than those of test images.
     axes.set_xscale("symlog", linthresh=max(1e-3, float(np.ptp(test)) / 2))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set_xlabel(score.replace("-", " ") + (" (nats)" if score == "feature-density" else ""))
+    negative = "negative log-density of features (nats)"
+    axes.set_xlabel(negative if score == "feature-density" else score.replace("-", " "))
     axes.set_ylabel("share of images below that score")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
     return drawing, "Foreign images against test images"

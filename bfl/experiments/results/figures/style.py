@@ -114,11 +114,11 @@ def run_title(folder: RunFolder) -> str:
     clients, site = len(folder.client_names()) or config.get("clients"), config.get("site-column")
     whose = [f"{config['partition']} partition"] if "partition" in config else []
     # Of clients with data of their own alone, the server has no digest.
-    if site or folder.read_json(DATA, {"train": ""}).get("train") is None:
-        whose = ["own data"]
+    own = folder.read_json(DATA, {"train": ""}).get("train") is None
+    whose = [] if site or own else whose
     if clients:
-        what = counted(clients, "site" if whose == ["own data"] else "client")
-        whose = [f"{what}{f' by {site}' if site else ''}", *whose]
+        of = f" of the column {site}" if site else " with own data" if own else ""
+        whose = [f"{counted(clients, 'client' if whose else 'site')}{of}", *whose]
     whose += [f"seed {config['seed']}"] if "seed" in config else []
     return "\n".join((" · ".join(str(part) for part in parts if part), ", ".join(whose)))
 
