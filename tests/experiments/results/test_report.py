@@ -164,7 +164,7 @@ def test_a_report_says_when_on_how_much_data_and_has_a_line_a_site(tmp_path, col
     page = run_report(folder)
     counts = re.findall(r"([\d,]+) (training|test) examples", page)
     assert counts == [("1,052", "training"), ("20", "test")]
-    assert f"2 sites by {column}, own data" in page
+    assert f"2 sites of the column {column}" in page
     assert "2026-05-01 12:00:00 UTC" in page
     assert "1 day, 1:00:05" in page
     table = page[page.index("<caption>By ") :]
