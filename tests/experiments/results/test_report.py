@@ -189,7 +189,7 @@ def test_nodes_with_data_of_their_own_are_no_partition(tmp_path):
     folder.write_json("run.json:clients", {"1": final})
     folder.write_metrics({"accuracy": 1.0})
     page = run_report(folder)
-    assert "2 sites, own data" in page
+    assert "2 sites with own data" in page
     assert "iid" not in page
     assert "few training examples: &lt;b&gt; (9)" in page
     assert "0.500 (0.237 to 0.763)" in page, "after its own training"
