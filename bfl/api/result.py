@@ -147,9 +147,9 @@ class Result:
             (*own, UNLIKE) if strange else own for own, strange in zip(found, unlike, strict=True)
         )
 
-    def explain_unlike(self, familiarity: FloatArray) -> str:
-        """Return whether chance has made as many ``UNLIKE``, in words; empty: unknown."""
-        return self._closed.explain_unlike(familiarity) if self._closed else ""
+    def explain_unlike(self, familiarity: FloatArray, unit: str = "example") -> str:
+        """Return how many are ``UNLIKE``, and whether by chance, in words; empty: unknown."""
+        return self._closed.explain_unlike(familiarity, unit) if self._closed else ""
 
     def _predicted(self, task: str, images: npt.ArrayLike | DataFrame, samples: int | None) -> Any:
         if self.task != task:

@@ -17,6 +17,7 @@ from bfl.closing.heads import AFTER, BEFORE, HELD_BACK, NUMBERS, VALUES, VECTORS
 from bfl.evaluation.prediction import Predictions, PredictionStatistics
 from bfl.evaluation.regression import INTERVAL, Mixtures
 from bfl.posteriors import Posterior
+from bfl.texts import counted
 
 if TYPE_CHECKING:
     from bfl.data.images import Images
@@ -93,18 +94,20 @@ class Closed:
         """The familiarity below which an example is unlike the training data."""
         return float(self.known.get(UNFAMILIAR, 0.01))
 
-    def explain_unlike(self, familiarity: Array) -> str:
-        """Return whether chance puts as many of (N,) below the threshold, in words; or nothing."""
+    def explain_unlike(self, familiarity: Array, unit: str) -> str:
+        """Return how many of (N,) are below the threshold, and by chance, in words; or nothing."""
         if (counts := self.known.get(FAMILIARITY)) is None or not familiarity.size:
             return ""
         most, words = feature_density.unlike_by_chance(counts, self.threshold, familiarity.size)
-        words = f"a familiarity below {self.threshold:.1%}; {words}"
+        unlike = int((familiarity < self.threshold).sum())
+        begin = f"{unlike:,} of {counted(familiarity.size, unit)} {_is(unlike)} {UNLIKE} "
+        words = f"{begin}(familiarity below {100 * self.threshold:g} %). {words.capitalize()}"
         # Of N like the training data one in a hundred times one of them is as strange as that.
         far = familiarity < min(self.threshold, 1.0 / familiarity.size) / 100.0
         if far.any():
-            return f"{words}. Chance makes none as strange as {far.sum():,} of them"
-        if 0 < (familiarity < self.threshold).sum() <= most:
-            return f"{words}. As a whole the data are not told from the training data"
+            return f"{words}. {far.sum():,} {_is(far.sum())} far stranger than chance explains"
+        if 0 < unlike <= most:
+            return f"{words}. So chance may be all there is to it"
         return words
 
     @property
@@ -207,6 +210,10 @@ class Closed:
         """Return the last layer's features (N, F) as clients have measured them, (N, F + 1)."""
         of_last = np.asarray(features)[:, : len(self.known[HEAD]) - 1]
         return base.with_one(of_last)
+
+
+def _is(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 def _expected_shapes(arrays: ArrayFile) -> dict[str, tuple[int, ...]]:

@@ -230,10 +230,7 @@ def unlike_by_chance(counts: Array, threshold: float, examples: int) -> tuple[in
     ways = gammaln(examples + 1) - gammaln(number + 1) - gammaln(examples - number + 1)
     shares = np.exp(ways + betaln(number + a, examples - number + b) - betaln(a, b))
     most = int(np.searchsorted(np.cumsum(shares), 0.95))
-    return most, (
-        f"by chance up to {most:,} of {examples:,} like it would be: 95 % of the time, as "
-        f"{held_back:,} held-back examples tell"
-    )
+    return most, f"of {examples:,} ordinary ones, up to {most:,} would be by chance"
 
 
 def _places(known: Known, scores: Array) -> Array:

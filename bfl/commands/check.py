@@ -50,7 +50,8 @@ def check_data(given: argparse.Namespace) -> None:
 def check_run(values: Values, nodes: int = 0, *, check_data: bool = True) -> Dataset | None:
     """Print what a run's data hold and what it would tell; refuse all that it would, a line each.
 
-    Behind a refusal of some cells or columns the data are read on with these filled or left out.
+    Behind a refusal of some cells or columns the data are read on with these filled or left out,
+    and behind one of keys without these.
 
     Args:
         nodes: The number of nodes, which alone know what they have; 0: a simulation.
@@ -58,7 +59,18 @@ def check_run(values: Values, nodes: int = 0, *, check_data: bool = True) -> Dat
     """
     doing("configuration and data are read")
     app, refused = FlowerApp.own(), list[str]()
-    configuration = resolve(app.run_config(values), check_data=check_data)
+    try:
+        configuration = resolve(app.run_config(values), check_data=check_data)
+    except ConfigurationError as error:
+        refused += str(error).splitlines()
+        said = " ".join(line.partition(";")[0] for line in refused)
+        named = {key for key in values if re.search(rf"\b{re.escape(key)}\b", said)} - {"dataset"}
+        values = {key: value for key, value in values.items() if key not in named}
+        try:
+            configuration = resolve(app.run_config(values), check_data=check_data)
+        except ConfigurationError:  # of the data set, or of what is left of the keys
+            raise error from None
+    is_whole = not refused
     keys, dataset = configuration.keys, None
     summed = nodes and not keys.table_columns  # nodes add up what columns of tables hold
     reading = replace(keys.reading, table_columns=SUMMED) if summed else keys.reading
@@ -81,7 +93,9 @@ def check_run(values: Values, nodes: int = 0, *, check_data: bool = True) -> Dat
         lines = list(_contents(dataset, keys, getattr(configuration.partition, "site_column", "")))
         milder_values: Values = {**values, **reading.values()}
         try:
-            if nodes:
+            if not is_whole:
+                found = dataset_warnings(dataset)
+            elif nodes:
                 milder = resolve(app.run_config(milder_values), check_data=check_data)
                 found = app.load(app.server).check_before_start(milder, nodes, own_data=True)
             else:

@@ -117,11 +117,7 @@ def predict_images(given: argparse.Namespace) -> None:
         if empty := [name for name, cells in missing.items() if cells > 0.9 * len(inputs)]:
             print(f"hardly a row has a value of {few(empty)}, which the run has learnt from")
     if predictions.familiarity is not None:
-        unlike = sum(closed.UNLIKE in each for each in predictions.warnings)
-        print(
-            f"{unlike} of {counted(len(columns), unit)} {closed.UNLIKE}: "
-            f"{result.explain_unlike(predictions.familiarity)}"
-        )
+        print(result.explain_unlike(predictions.familiarity, unit))
         if not table:
             print(
                 _passes(result.metrics) or f"how many foreign images would pass is not known: {TRY}"

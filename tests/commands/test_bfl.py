@@ -179,6 +179,10 @@ def test_all_that_a_run_would_refuse_of_its_data_is_said_at_once(
     assert sum("site 29: " in line for line in things) == 3
     assert [line for line in things if line.startswith("10 more values of site")]
     assert main([*check, 'targt="outcome"']) == 2
+    capsys.readouterr()
+    assert main([*check, 'target="outcom" columns-left-out="sitte" model="mlpp"']) == 2
+    refused = capsys.readouterr().err
+    assert all(f"'{word}'" in refused for word in ("outcom", "sitte", "mlpp"))
 
 
 def test_classes_that_sites_name_otherwise_or_lack_are_to_be_looked_at(

@@ -89,7 +89,7 @@ def test_a_prediction_says_what_is_unlike_and_how_much_foreign_data_passes(
     assert main(["predict", str(closed.folder), *words]) == 0
     share = f"{1 - closed.metrics['ood-noised-unfamiliar-share']:.0%} of noised"
     said, familiarity = capsys.readouterr().out, closed.predict(images).familiarity
-    assert all(part in said for part in (share, closed.explain_unlike(familiarity)))
+    assert all(part in said for part in (share, closed.explain_unlike(familiarity, "image")))
     assert re.findall(r"│ +(\d+) │", said)[0] == "11"
     given = (np.append(np.full(11, 0.5), lowest) for lowest in (0.005, 1e-9, 0.5))
     assert len({closed.explain_unlike(each) for each in given}) == 3

@@ -301,10 +301,18 @@ class PathSource(DatasetSource):
         return (is_folder if self.is_folder else is_file) or (self.is_folder is None and is_folder)
 
 
+SOURCES = {".csv": "table", ".parquet": "table", ".npz": "npz"}
+"""Sources of files, by the end of their names."""
+
 dataset_sources: Registry[DatasetSource] = Registry("dataset", "bfl.data.datasets")
 
 
 def source_and_location(word: str) -> tuple[DatasetSource, str]:
     """Return the source that a word picks, and what stands behind its colon."""
     spelling, _, location = word.strip().partition(":")
+    if spelling and spelling not in dataset_sources:
+        path = given_path(word, "dataset")
+        kind = "folder" if path.is_dir() else SOURCES.get(path.suffix.lower())
+        if kind and path.exists():
+            raise ConfigurationError(f"unknown dataset '{word}'; did you mean '{kind}:{word}'?")
     return dataset_sources.create(spelling), location.strip()

@@ -286,8 +286,8 @@ def _cards(run: _Run) -> list[dict[str, Any]]:
     classes = list(run.shares_of_classes())
     if len(classes) == 2 and run.classes is not None and all(count for _, count, _ in classes):
         (negative, n0, right0), (positive, n1, right1) = classes
-        add_share(f"sensitivity: {positive}", n1, right1, "from a probability of 0.5 on")
-        add_share(f"specificity: {negative}", n0, right0, "below a probability of 0.5")
+        add_share(f"sensitivity: {positive}", n1, right1, "above a probability of 0.5")
+        add_share(f"specificity: {negative}", n0, right0, "up to a probability of 0.5")
         predictions, labels = run.classes
         area = summary.auroc(labels == 1, predictions.mean_probability[:, 1])
         add("AUROC", area, _area_interval(area, n1, n0))

@@ -43,7 +43,9 @@ def baselines_of(words: str) -> tuple[str, ...]:
     chosen = tuple(filter(None, words.split("+")))
     for word in chosen:
         if word not in (LOCAL, CENTRAL):
-            raise ConfigurationError(unknown_name("baseline", word, (LOCAL, CENTRAL)))
+            raise ConfigurationError(
+                unknown_name("baseline", word, (LOCAL, CENTRAL, "local+central"))
+            )
     return chosen
 
 

@@ -126,6 +126,10 @@ def test_a_misspelt_path_gets_the_nearest_of_its_kind(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as error:
         validate_dataset("table:z.csv", tmp_path)
     assert "did you mean" not in str(error.value)
+    (tmp_path / "x.npz").touch()
+    for kind, name in (("folder", "scans"), ("table", "dose.csv"), ("npz", "x.npz")):
+        with pytest.raises(ConfigurationError, match=f"'{kind}:{tmp_path}/{name}'"):
+            validate_dataset(str(tmp_path / name))
 
 
 @pytest.mark.parametrize("word", ["d" * 300, f"table:{'e' * 300}", "table:pipe.csv"])
