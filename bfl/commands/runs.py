@@ -24,13 +24,8 @@ SHOWN = ("accuracy", ERROR, "negative-log-likelihood", "expected-calibration-err
 
 def add_to(listing: argparse.ArgumentParser) -> None:
     """Add the options of ``bfl runs``."""
-    listing.add_argument(
-        "folder",
-        type=path_argument,
-        nargs="?",
-        default=Path("runs"),
-        help="a folder of runs (default: runs); the newest is printed last",
-    )
+    text = "a folder of runs (default: runs); the newest is printed last"
+    listing.add_argument("folder", type=path_argument, nargs="?", default=Path("runs"), help=text)
     listing.set_defaults(run=list_runs)
 
 
@@ -60,10 +55,10 @@ def list_runs(given: argparse.Namespace) -> None:
 def add_show_to(show: argparse.ArgumentParser) -> None:
     """Add the options of ``bfl show``."""
     show.add_argument("folder", nargs="?", type=path_argument, help="the run's folder")
-    add_run_config_to(
-        show,
-        """key=value pairs, 'strategy="pvi" rounds=3', or a TOML file, as for flower-simulation""",
+    text = (
+        """key=value pairs, 'strategy="pvi" rounds=3', or a TOML file, as for flower-simulation"""
     )
+    add_run_config_to(show, text)
     show.set_defaults(run=show_run)
 
 

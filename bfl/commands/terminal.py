@@ -106,12 +106,8 @@ def add_run_config_to(options: argparse.ArgumentParser, description: str) -> Non
 
 def add_plugins_to(options: argparse.ArgumentParser) -> None:
     """Add ``--plugins``."""
-    options.add_argument(
-        "--plugins",
-        default="",
-        metavar="FILES",
-        help="with the parts of these files and modules as well, as in the key plugins",
-    )
+    text = "with the parts of these files and modules as well, as in the key plugins"
+    options.add_argument("--plugins", default="", metavar="FILES", help=text)
 
 
 def console() -> Console:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import csv
 import json
 import warnings
 from collections.abc import Collection
@@ -200,42 +201,38 @@ def read_table(path: Path, encoding: encodings.Encoding | None = None) -> DataFr
     return rows
 
 
-def _read_csv(path: Path, texts: Collection[str]) -> DataFrame:
+def _read_texts(path: Path) -> tuple[DataFrame, str]:
+    """Return the cells of a CSV as they are written, and what stands between its columns."""
     import pandas
 
-    text, separator = _csv_text(path)
-    header = pandas.read_csv(StringIO(text), header=None, nrows=1, dtype=str, sep=separator)
-    names = header.iloc[0].dropna()
-    if names.duplicated().any():  # pandas would number them
-        raise ValueError(f"column '{names[names.duplicated()].iloc[0]}' stands in it twice")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", pandas.errors.ParserWarning)
-        options = {"index_col": False, "keep_default_na": False, "na_values": [""]}
-        rows = pandas.read_csv(
-            StringIO(text), sep=separator, dtype=str, low_memory=False, **options
-        )
-
-    def typed(values: Series[Any]) -> Series[Any]:
-        points = (
-            values if separator != ";" else values.str.replace(DECIMAL_COMMA, r"\1.\2", regex=True)
-        )
-        if encodings.normalize(values.name) in texts:
-            return points
-        if values.str.fullmatch(DECIMAL_COMMA).eq(True).any():  # 1.234 may be a thousand or one
-            points = points.mask(values.str.fullmatch(DECIMAL_POINT).eq(True), values + WITH_POINT)
-        return encodings.type_column(points, str(path))
-
-    return rows.apply(typed)  # of the texts as they are written: pandas alone takes 007 for 7
-
-
-def _csv_text(path: Path) -> tuple[str, str]:
-    """Return a CSV, and what stands between its columns: a comma or, as Excel writes, another."""
     try:
         text = decoded(path.read_bytes())
     except ValueError as error:
         raise ValueError(f'{error} (in Excel as "CSV UTF-8")') from error
-    header = text.partition("\n")[0]
-    return text, max(",;\t", key=header.count)
+    separator = max(",;\t", key=text.partition("\n")[0].count)  # Excel may write a semicolon
+    names = next(csv.reader(StringIO(text), delimiter=separator), [])
+    if twice := [name for name in names if name and names.count(name) > 1]:
+        raise ValueError(f"column '{twice[0]}' stands in it twice")  # pandas would number them
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pandas.errors.ParserWarning)
+        options = {"index_col": False, "keep_default_na": False, "low_memory": False}
+        return pandas.read_csv(StringIO(text), sep=separator, dtype=str, **options), separator
+
+
+def _read_csv(path: Path, texts: Collection[str]) -> DataFrame:
+    rows, separator = _read_texts(path)
+
+    def typed(values: Series[Any]) -> Series[Any]:
+        is_text = encodings.normalize(values.name) in texts
+        if separator == ";":
+            if not is_text and values.str.fullmatch(DECIMAL_COMMA).eq(True).any():
+                points = values.str.fullmatch(DECIMAL_POINT).eq(True)
+                values = values.mask(points, values + WITH_POINT)  # 1.234 may be a thousand
+            values = values.str.replace(DECIMAL_COMMA, r"\1.\2", regex=True)
+        return values if is_text else encodings.type_column(values, str(path))
+
+    # Of the texts as they are written: pandas alone takes 007 for 7.
+    return rows.where(rows.ne("")).apply(typed)
 
 
 def write_beside(path: Path, added: DataFrame) -> bytes:
@@ -251,9 +248,7 @@ def write_beside(path: Path, added: DataFrame) -> bytes:
         names = set(rows.index.names)
         rows = rows.reset_index(drop=names == {None} or not names.isdisjoint(rows.columns))
     else:
-        text, separator = _csv_text(path)
-        options = {"keep_default_na": False, "index_col": False}
-        rows = pandas.read_csv(StringIO(text), sep=separator, dtype=str, **options)
+        rows, separator = _read_texts(path)
         mark = path.read_bytes().startswith(codecs.BOM_UTF8)
     decimal = "."
     if separator == ";":
