@@ -17,7 +17,6 @@ from bfl.closing.heads import AFTER, BEFORE, HELD_BACK, NUMBERS, VALUES, VECTORS
 from bfl.evaluation.prediction import Predictions, PredictionStatistics
 from bfl.evaluation.regression import INTERVAL, Mixtures
 from bfl.posteriors import Posterior
-from bfl.texts import counted
 
 if TYPE_CHECKING:
     from bfl.data.images import Images
@@ -100,7 +99,8 @@ class Closed:
             return ""
         most, words = feature_density.unlike_by_chance(counts, self.threshold, familiarity.size)
         unlike = int((familiarity < self.threshold).sum())
-        begin = f"{unlike:,} of {counted(familiarity.size, unit)} {_is(unlike)} {UNLIKE} "
+        units = f"{familiarity.size:,} {unit}{'s' * (familiarity.size > 1)}"
+        begin = f"{unlike:,} of {units} {_is(unlike)} {UNLIKE} "
         words = f"{begin}(familiarity below {100 * self.threshold:g} %). {words.capitalize()}"
         # Of N like the training data one in a hundred times one of them is as strange as that.
         far = familiarity < min(self.threshold, 1.0 / familiarity.size) / 100.0
