@@ -142,7 +142,10 @@ def _describe_strays(rows: DataFrame, where: str) -> list[str]:
         if stray := encodings.describe_stray(rows[name]):
             if encodings.are_names(rows[name].nunique(), len(rows)):
                 raise DataError(f"{where}: {stray}; allowed: numbers, or columns-left-out")
-            lines.append(f"{stray}, and all become categories")
+            place = stray.partition(" holds ")[
+                0
+            ]  # its warning is kept, and the cell is a patient's
+            lines.append(f"{place} holds a text, and all become categories")
     return lines
 
 

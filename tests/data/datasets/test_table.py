@@ -274,7 +274,7 @@ def test_a_text_among_decimal_commas_is_named_and_a_run_and_its_predictions_read
         ages = [stray if n == place else f"{n % 8},50" for n in range(40)]
         dataset = load_dataset(save(tmp_path, rows(age=ages), "european.csv"), "", READING)
         (said,) = [line for line in dataset_warnings(dataset) if "'age'" in line]
-        assert all(word in said for word in ("39 of 40", f"row {place + 1} ", f"'{stray}"))
+        assert all(word in said for word in ("39 of 40", f"row {place + 1} "))
         rows(age=ages)[:3].to_csv(path, index=False, sep=";", decimal=",", encoding="utf-8-sig")
         assert not dataset.encoding.unseen(read_table(path, dataset.encoding))
     written = write_beside(path, pd.DataFrame({"age": [0.25] * 3})).decode("utf-8").split("\n")
@@ -332,7 +332,8 @@ def test_categories_of_test_rows_alone_are_named(tmp_path: Path) -> None:
     assert [line for line in dataset_warnings(dataset) if "'n'" in line]
     frame.assign(x=["n-k", *[3, 7, 9] * 13]).to_csv(tmp_path / "test.csv", index=False)
     (said,) = [w for w in dataset_warnings(load_dataset(f"table:{tmp_path}")) if "become" in w]
-    assert all(word in said for word in ("'x'", "79 of 80", "row 41 ", "'n-k'"))
+    assert all(word in said for word in ("'x'", "79 of 80", "row 41 "))
+    assert "n-k" not in said, "a cell is a patient's"
     assert (dataset.test_images[::2, 0, :2, 0] == 127.5).all()
     frame.assign(x=[None, *range(39)]).to_csv(tmp_path / "test.csv", index=False)
     filled = load_dataset(f"table:{tmp_path}", "", Reading(missing="mean"))
