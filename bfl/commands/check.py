@@ -20,10 +20,10 @@ from bfl.data.datasets.encoding import INDICATOR, MEAN, REFUSE, count_missing_ce
 from bfl.data.datasets.folder import SITE
 from bfl.data.datasets.reading import SUMMED
 from bfl.engine.flower.app import FlowerApp, Values
-from bfl.errors import ConfigurationError, DataError
+from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.experiments.run import simulation
 from bfl.printing import doing
-from bfl.texts import counted, few, printable
+from bfl.texts import counted, few, printable, spelt_alike
 
 MOST_SITES = 20  # values of a column that have lines of their own
 LOOK_AT = "look at: "  # begins a line that a user may have to act upon
@@ -58,7 +58,7 @@ def check_run(values: Values, nodes: int = 0, *, check_data: bool = True) -> Dat
         check_data: Whether other data of the run must be on this machine.
     """
     doing("configuration and data are read")
-    app, refused = FlowerApp.own(), list[str]()
+    app, refused, given = FlowerApp.own(), list[str](), values
     try:
         configuration = resolve(app.run_config(values), check_data=check_data)
     except ConfigurationError as error:
@@ -94,6 +94,11 @@ def check_run(values: Values, nodes: int = 0, *, check_data: bool = True) -> Dat
         milder_values: Values = {**values, **reading.values()}
         try:
             if not is_whole:
+                column = str(given.get("partition", "")).partition("column:")[2]
+                if column and column not in dataset.train_columns:
+                    refused.append(
+                        f"partition: {unknown_name('column', column, dataset.train_columns)}"
+                    )
                 found = dataset_warnings(dataset)
             elif nodes:
                 milder = resolve(app.run_config(milder_values), check_data=check_data)
@@ -167,13 +172,16 @@ def _contents(dataset: Dataset, keys: Keys, site: str) -> Iterator[str]:
     if dataset.target is None:
         named = _counts(dataset, labels)
         yield f"{dataset.num_classes} classes (all {labels.size} examples): {named}"
+    for alike in spelt_alike(list(map(str, names))):
+        yield f"{LOOK_AT}values of {site} that differ in capitals or spaces alone: {few(alike)}"
     for name in shown:
         where, own, test = f"{site} {printable(str(name))}", of_site[sites == name], tests[name]
         of_tests = f"; {test.size} to test: {_counts(dataset, test)}" if test.size else ""
         yield f"{where}: {counted(own.size, 'example')}: {_counts(dataset, own)}{of_tests}"
         absent = np.setdiff1d(np.arange(dataset.num_classes), own)
         if absent.size and dataset.target is None:
-            yield f"{LOOK_AT}{where}: no {few([dataset.class_names[c] for c in absent])}"
+            classes = few([f"“{dataset.class_names[c]}”" for c in absent])
+            yield f"{LOOK_AT}{where}: no example of {classes}"
         if name in one_class:
             yield f"{LOOK_AT}{where}: all {test.size} to test are {dataset.class_names[test[0]]}"
     if hidden := len(names) - len(shown):

@@ -38,7 +38,7 @@ def _run(module: str, *, computes: bool) -> int:
     helps = bool({"-h", "--help"} & {*sys.argv})
     # What a study is doing is in the lines of its runs.
     if (computes or sys.argv[1:2] == ["study"]) and not helps and sys.stderr.isatty():
-        print("bfl is starting", file=sys.stderr)
+        print("bfl is starting", file=sys.stderr, flush=True)
     with ExitStack() as shown_inside:
         if computes and not helps:
             doing("Python modules are imported")

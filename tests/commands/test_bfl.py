@@ -196,7 +196,7 @@ def test_classes_that_sites_name_otherwise_or_lack_are_to_be_looked_at(
     check = ["check", f"folder:{tmp_path}", "--run-config", 'partition="column:site" clients=2']
     assert main(check) == 0
     found = [line for line in capsys.readouterr().out.splitlines() if line.startswith(LOOK_AT)]
-    assert [line for line in found if line.endswith("site s: no Van")]
+    assert [line for line in found if line.endswith("site s: no example of “Van”")]
     assert [line for line in found if "Van, van" in line]
     assert [line for line in found if "also among the test images" in line]
     (tmp_path / "s" / "Van").mkdir()

@@ -188,6 +188,9 @@ def rows_of(dataset: Dataset) -> DataFrame:
     return pandas.concat([pandas.DataFrame(dict(part)) for part in parts], ignore_index=True)
 
 
+FEW_FAR, FARAWAY = 3, "far from all others, beyond 6 deviations of the mean"
+
+
 def dataset_warnings(dataset: Dataset, site: str = "") -> list[str]:
     """Return warnings: how it was read, empty cells, also by a column ``site``, absent classes."""
     lines = list(dataset.said)
@@ -196,6 +199,12 @@ def dataset_warnings(dataset: Dataset, site: str = "") -> list[str]:
         if gaps := count_missing_cells(rows, names):
             shown = few([f"{name} {count}" for name, count in gaps.items()], 30)
             lines.append(f"{dataset.name}: without a value, of {len(rows)} rows: {shown}")
+        for column in (each for each in dataset.encoding.columns if not each.categories):
+            far = sum(map(bool, column.warnings(rows[column.name])))
+            if 0 < far <= FEW_FAR:  # more are the tail of a wide distribution
+                lines.append(
+                    f"{dataset.name}: {column.name} has {far} of {len(rows)} values {FARAWAY}"
+                )
         for value, own in rows.groupby(site) if site in rows else ():
             values = {n: len(own) - gap for n, gap in count_missing_cells(own, names).items()}
             if scarce := [f"{n} {count}" for n, count in values.items() if 10 * count <= len(own)]:

@@ -33,6 +33,7 @@ REFUSE, MEAN, INDICATOR = "refuse", "mean", "indicator"
 SHOWN = 5  # categories in a message
 MOST_CATEGORIES = 100  # of a column; more are rather names than kinds
 FEW_NUMBERS = 5  # which may be kinds, such as stages 1 to 4 and "x"
+MANY_NUMBERS = 20  # which are no kinds, where nine of ten values are numbers
 FEW_ROWS = 10  # in which each may have a category of its own
 FAR = 6.0  # deviations from the mean, beyond which a number is unlike the training rows'
 LEAST_NOISE = 1e-6  # variance of a predicted number's noise, where the number's own is 1
@@ -107,23 +108,25 @@ def find_strays(texts: Series[Any]) -> Series[bool]:
     return known.notna() & (is_code | pandas.to_numeric(known, errors="coerce").isna())
 
 
-def describe_stray(values: Series[Any]) -> str:
+def describe_stray(values: Series[Any]) -> tuple[str, bool]:
     """Return which row of a typed column is a text among many numbers, in words; else "".
 
-    Rows are those of its index, from 0.
+    And whether it is a mistake, as such a column has no categories. Rows are those of its index,
+    from 0.
     """
     if is_numeric(values):
-        return ""
+        return "", False
     known = values[~values.isin(NO_VALUE)].dropna()
     strays = find_strays(known)
     numbers = known[~strays]
     if 2 * len(numbers) <= len(known) or numbers.nunique() <= FEW_NUMBERS:
-        return ""
-    row = strays.idxmax()
+        return "", False
+    row, kinds = strays.idxmax(), numbers.nunique()
+    wrong = kinds >= MANY_NUMBERS and len(numbers) >= 0.9 * len(known)
     return (
         f"column '{values.name}': {len(numbers)} of {len(known)} values are numbers; row {row + 1} "
         f"(from 1, without the header) holds '{printable(known[row])}'"
-    )
+    ), wrong or are_names(values.nunique(), len(values))
 
 
 def is_numeric(values: Series[Any]) -> bool:

@@ -139,8 +139,9 @@ def _describe_strays(rows: DataFrame, where: str) -> list[str]:
     """Return a line of each column that a text among numbers makes categories; refuse names."""
     lines = []
     for name in rows:
-        if stray := encodings.describe_stray(rows[name]):
-            if encodings.are_names(rows[name].nunique(), len(rows)):
+        stray, wrong = encodings.describe_stray(rows[name])
+        if stray:
+            if wrong:
                 raise DataError(f"{where}: {stray}; allowed: numbers, or columns-left-out")
             place = stray.partition(" holds ")[
                 0

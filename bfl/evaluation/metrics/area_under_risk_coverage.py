@@ -1,8 +1,7 @@
-"""Risk over coverage: areas under its curves, and the two points that people ask for."""
+"""Risk over coverage: the area under its curve, and the two points that people ask for."""
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar
 
 import numpy as np
@@ -33,31 +32,6 @@ class AreaUnderRiskCoverage(Metric):
     def compute(self, predictions: Predictions, labels: npt.ArrayLike) -> float:
         """Return the area; see ``Metric.compute``."""
         return risk_coverage(predictions, labels).area
-
-
-@metrics.register("area-under-generalized-risk", aliases=("augrc",))
-class AreaUnderGeneralizedRisk(Metric):
-    """Mean share of predictions that are accepted and wrong, over how many are accepted.
-
-    AUGRC = ∫ P(wrong and among the share s of the highest confidence max_c p̄) ds, in [0, ½] without
-    unit: the trapezoid over s = 0, 1/N … 1, which is (1 − AUROC) a (1 − a) + ½ (1 − a)² with a the
-    accuracy and AUROC how well confidence tells right from wrong. Unlike the AURC it weighs every
-    error by its rank alone.
-
-    Reference:
-        Traub et al. (2024), "Overcoming common flaws in the evaluation of selective classification
-        systems" (arXiv:2407.01032), section 3; with linear interpolation as their code has it
-        (fd-shifts, ``RiskCoverageStats.augrc``).
-    """
-
-    higher_is_better: ClassVar[bool] = False
-    bounds: ClassVar[tuple[float, float]] = (0.0, 0.5)
-
-    def compute(self, predictions: Predictions, labels: npt.ArrayLike) -> float:
-        """Return the area; see ``Metric.compute``."""
-        curve = risk_coverage(predictions, labels)
-        risk = curve.value * curve.fraction
-        return (math.fsum(risk) - float(risk[-1]) / 2) / risk.size
 
 
 @metrics.register("risk-at-80-coverage")

@@ -264,7 +264,7 @@ def baseline_verdict(found: Mapping[str, Any]) -> str:
     shown, (low, high) = each["shown"], row.get(OF_DIFFERENCE, (0.0, 0.0))
     if shown == "not decided":
         least = three_digits(max((high - low) / 2.0, abs(row[DIFFERENCE])))
-        shown = f"not decided: {row['examples']} examples cannot show less than about {least}"
+        shown = f"not decided: {row['examples']} examples show no difference below about {least}"
     low, high = row.get(OF_LOSS, (0.0, 0.0))
     side = "better" if high < 0.0 else "worse" if low > 0.0 else ""
     if side and not shown.endswith(side):

@@ -180,11 +180,14 @@ def weaknesses(folder: RunFolder) -> Iterator[str]:
             sites.append(f"{name} ({hits.sum()} against {counts.max()} of {counts.sum()})")
         if owners is not None and (own := owners == client).sum() >= ENOUGH:
             gap, low, high = gap_of(predictions, labels, own)
-            off += [f"{name} ({gap:+.2f})".replace("-", "−")] if low > 0.0 or high < 0.0 else []
+            side = f"{name} (by {abs(gap):.2f} too {'high' if gap > 0.0 else 'low'})"
+            off += [side] if low > 0.0 or high < 0.0 else []
     if sites:
         yield f"test examples do not show that {USUAL} at {few(sites)}"
     if off:
-        yield f"mean predictions lie off what was observed at {few(off)}"
+        classes = folder.class_names()
+        what = f"probability of “{classes[1]}”" if len(classes) == 2 else "confidence"
+        yield f"the mean {what} does not fit what was observed at {few(off)}"
     rounds = [each for each in folder.rounds() if each.get(LIKELIHOOD) is not None]
     if rounds:
         best, last = min(rounds, key=lambda each: float(each[LIKELIHOOD])), rounds[-1]

@@ -253,7 +253,7 @@ def _held_back(run: _Run) -> str:
     return f". The closing round changes the NLL of held-back examples from {before} to {after}"
 
 
-def _what_to_beware(run: _Run) -> str:
+def _what_to_beware(run: _Run) -> list[str]:
     found = list(run.lost)
     trained = enumerate(run.partition.get("num_examples", ()))
     scarce = [f"{run.name_of(at)} ({n})" for at, n in trained if n is not None and n < FEW_EXAMPLES]
@@ -262,7 +262,7 @@ def _what_to_beware(run: _Run) -> str:
     found += monitoring.weaknesses(run.folder)
     if more := len(run.warnings) - len(run.lost):
         found.append(f"{counted(more, 'warning')} below")
-    return f"Beware: {'; '.join(found)}." if found else ""
+    return found
 
 
 def _cards(run: _Run) -> list[dict[str, Any]]:

@@ -75,7 +75,7 @@ def test_the_verdict_on_federating_follows_the_intervals() -> None:
     assert "right for 22 of 40 test examples" in baseline_verdict(found)
     verdicts = [row["shown"].partition(":")[0].split()[-1] for row in own_rows(found)]
     assert verdicts == ["better", "worse", "decided", "nothing", "worse", "decided"]
-    assert "less than about 0.0500" in baseline_verdict(found)  # as the gain has not shown
+    assert "below about 0.0500" in baseline_verdict(found)  # as the gain has not shown
     for high, decides in ((-0.25, True), (0.25, False)):
         loss = {"nll-difference": -0.5, "nll-difference-interval": [-1.0, high]}
         assert ("NLL" in baseline_verdict({**found, "own": found["own"] | loss})) == decides
