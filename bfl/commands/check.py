@@ -17,7 +17,6 @@ from bfl.configuration.sources import read_run_config
 from bfl.data.datasets import Dataset, Reading, cached_dataset, dataset_warnings
 from bfl.data.datasets.base import Labels, rows_of
 from bfl.data.datasets.encoding import INDICATOR, MEAN, REFUSE, count_missing_cells
-from bfl.data.datasets.folder import SITE
 from bfl.data.datasets.reading import SUMMED
 from bfl.engine.flower.app import FlowerApp, Values
 from bfl.errors import ConfigurationError, DataError, unknown_name
@@ -147,8 +146,8 @@ def _milder(reading: Reading, refusal: str) -> Reading:
 def _contents(dataset: Dataset, keys: Keys, site: str) -> Iterator[str]:
     """Yield lines on inputs and classes, each also of the values of a column; and on gaps."""
     site = site or keys.test_sites.partition(":")[0]
-    if not site and SITE in dataset.train_columns and not dataset.encoding:
-        yield f'{LOOK_AT}the folder has sites, and partition="column:{SITE}" makes each a client'
+    for column in dataset.train_columns if not (site or dataset.encoding) else ():
+        yield f'{LOOK_AT}the images have a {column}: partition="column:{column}" makes each a client'
     labels = np.concatenate([dataset.train_labels, dataset.test_labels])
     parts = [part.get(site, ()) for part in (dataset.train_columns, dataset.test_columns)]
     sites, tested = np.concatenate(parts), np.arange(labels.size) >= dataset.train_labels.size

@@ -82,7 +82,11 @@ TABLES: dict[str, tuple[dict[str, Any], Reading, str]] = {
     "nothing to predict": ({"age": np.ones(40)}, NUMBERS, "'age'"),
     "names": ({"stage": [f"p{n}" for n in range(40)]}, TARGET, "columns-left-out"),
     "no number among numbers": ({"age": [*range(39), "n/k"]}, TARGET, "row 40 (from 1"),
-    "numbers and a text": ({"age": [*np.arange(39) % 25, "n/k"]}, TARGET, "row 40 (from 1"),
+    "numbers and a text": (
+        {"age": [*map(int, np.arange(39) % 25), "n/k"]},
+        TARGET,
+        "row 40 (from 1",
+    ),
     "half names": ({"age": [*range(20), *map("n{}".format, range(20))]}, TARGET, "'age'"),
     "too large": ({"age": np.repeat([1e308, -1e308], 20)}, TARGET, "'age'"),
     "dates": ({"age": pd.date_range("2020-01-01", periods=40)}, TARGET, "'age' holds values"),
