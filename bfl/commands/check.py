@@ -147,7 +147,7 @@ def _contents(dataset: Dataset, keys: Keys, site: str) -> Iterator[str]:
     """Yield lines on inputs and classes, each also of the values of a column; and on gaps."""
     site = site or keys.test_sites.partition(":")[0]
     for column in dataset.train_columns if not (site or dataset.encoding) else ():
-        yield f'{LOOK_AT}the images have a {column}: partition="column:{column}" makes each a client'
+        yield f'{LOOK_AT}images have a {column}: partition="column:{column}" makes each a client'
     labels = np.concatenate([dataset.train_labels, dataset.test_labels])
     parts = [part.get(site, ()) for part in (dataset.train_columns, dataset.test_columns)]
     sites, tested = np.concatenate(parts), np.arange(labels.size) >= dataset.train_labels.size
