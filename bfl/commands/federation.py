@@ -164,14 +164,15 @@ def start_run(given: argparse.Namespace) -> None:
     from bfl.engine.flower import app as flower
     from bfl.experiments.results.run_folder import METRICS, RunFolder
     from bfl.experiments.run import baselines
-    from bfl.experiments.run.simulation import made_up_name
+    from bfl.experiments.run.simulation import made_up_name, with_closing
 
     if baselines.CENTRAL in (chosen := baselines.baselines_of(given.baselines)):
         raise ConfigurationError("--baselines central takes all data to one place; allowed: local")
     settings = ServerSettings.read(given.folder / private_files.SETTINGS)
     state = (given.state or given.folder / STATE).resolve()
     home, log = state / server.HOME, state / run.RUN_LOG
-    app, overrides = flower.FlowerApp.own(), read_run_config(given.run_config)
+    app = flower.FlowerApp.own()
+    overrides = with_closing(app, read_run_config(given.run_config))
     configuration = resolve(app.run_config(overrides))
     keys = configuration.keys
     clients = ClientList.read(given.folder / private_files.CLIENTS).num_partitions

@@ -12,7 +12,10 @@ from pathlib import Path
 from installed import executable
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SETTINGS = 'model="mlp" rounds=1 local-epochs=1 mc-samples=2 evaluate-mc-samples=1 figures="none"'
+SETTINGS = (
+    'model="mlp" rounds=1 local-epochs=1 mc-samples=2 evaluate-mc-samples=1 figures="none" '
+    'closing="none"'
+)
 
 LOADED = 3
 """How much slower a machine may be that runs other tests beside."""

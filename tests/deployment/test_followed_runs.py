@@ -24,6 +24,7 @@ from bfl.deployment import processes, run, setup
 from bfl.deployment.run import follow_run
 from bfl.deployment.settings import ServerSettings
 from bfl.errors import RunError
+from bfl.experiments.run.simulation import DEFAULT_CLOSING
 from strategies.application.run import FederationApp
 
 UNAVAILABLE = json.dumps({"success": False, "error-message": "Connection is unavailable."})
@@ -212,6 +213,7 @@ def test_a_run_is_given_as_flower_takes_it(
         ("initial-posterior", "first.npz"),
     ):
         assert given[key] == str(tmp_path / name)
+    assert given["closing"] == DEFAULT_CLOSING
     assert given["server-data"] == f"npz:{tmp_path / 'other.npz'}"
     assert given["ood-dataset"] == f"rotated+npz:{tmp_path / 'other.npz'}"
     assert (given["output-dir"], given["name"]) == (str(tmp_path / "runs"), "mine")

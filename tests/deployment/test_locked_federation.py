@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 SETTINGS = (
     'strategy="pvi" optimizer-state="keep" model="mlp" rounds=2 local-epochs=1 mc-samples=2 '
-    'evaluate-mc-samples=1 figures="none"'
+    'evaluate-mc-samples=1 figures="none" closing="none"'
 )
 """Clients keep a factor and an optimizer's state from round to round."""
 
