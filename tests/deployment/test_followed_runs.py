@@ -207,11 +207,8 @@ def test_a_run_is_given_as_flower_takes_it(
     table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert given.keys() <= table["tool"]["flwr"]["app"]["config"].keys()
     assert parse_pairs(given["plugin-settings"]) == {"own-power": 2.0, "own-word": "a b"}
-    for key, name in (
-        ("plugins", "mine.py"),
-        ("data-dir", "here"),
-        ("initial-posterior", "first.npz"),
-    ):
+    paths = {"plugins": "mine.py", "data-dir": "here", "initial-posterior": "first.npz"}
+    for key, name in paths.items():
         assert given[key] == str(tmp_path / name)
     assert given["closing"] == DEFAULT_CLOSING
     assert given["server-data"] == f"npz:{tmp_path / 'other.npz'}"

@@ -201,7 +201,8 @@ def own_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     Clients' own models have their client's test examples, where it has such ones, else all.
     """
     local = found.get("local", {})
-    rows = {f"{name} alone": row.get(OWN, row) for name, row in local.items()}
+    on = " on the server's rows" if any(OWN in row for row in local.values()) else ""
+    rows = {f"{n} alone{'' if OWN in row else on}": row.get(OWN, row) for n, row in local.items()}
     rows |= {CENTRAL: found.get("central"), "all clients' own models": found.get(OWN)}
     alike = [name for name, row in local.items() if ONE_CLASS in row.get(OWN, {})]
     rows |= {f"the same without {few(alike, 3)}": found.get(OF_SEVERAL)}
@@ -248,13 +249,15 @@ def baseline_verdict(found: Mapping[str, Any]) -> str:
     row, other, without = found.get("central", {}), f"the model of {CENTRAL}", ""
     if found.get(OWN):
         local = found["local"]
-        own = any(OWN in each for each in local.values())
+        own = sum(OWN in each for each in local.values())
         alike = [name for name, each in local.items() if ONE_CLASS in each.get(OWN, {})]
         row = found.get(OF_SEVERAL) or found[OWN]
         if alike and not found.get(OF_SEVERAL):
             return "Nothing is shown: the test examples of each client are of one class."
         without = f" (without {few(alike, 3)}, of one class)" if alike else ""
-        other = f"the clients' own models, {'each on its own client' if own else 'on average'},"
+        where = "each on its own client" if own else "on average"
+        some = f" ({own} of {len(local)} clients have tested both)" if 0 < own < len(local) else ""
+        other = f"the clients' own models, {where}{some},"
     each = _side_by_side(row) if row else {}
     if GAIN not in each:
         return "The models have not been compared on the same test examples."

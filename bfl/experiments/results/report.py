@@ -357,6 +357,8 @@ def _clients(run: _Run) -> list[dict[str, Any]]:
             by_reason = lost.setdefault(int(entry["client"]), {})
             by_reason.setdefault(str(entry["reason"]), []).append(record["round"])
     trained = run.partition.get("num_examples", ())
+    last_round = (run.rounds or [{}])[-1].get(run_folder.PER_CLIENT, ())
+    weights = {int(entry["client"]): entry.get("weight") for entry in last_round}
     for client in sorted({*entries, *lost, *map(int, measured), *range(len(trained))}):
         own, rounds = measured.get(str(client), {}), entries.get(client, [])
         known = trained[client] if client < len(trained) else rounds and rounds[-1]["num-examples"]
@@ -382,8 +384,7 @@ def _clients(run: _Run) -> list[dict[str, Any]]:
         row |= _of_classes(run, client) if client in run.counts else {}
         reasons = [f"{clients.name_rounds(at)}: {why}" for why, at in lost.get(client, {}).items()]
         row |= {"rounds": len(rounds), "lost": "; ".join(reasons) or None}
-        if rounds and (weight := rounds[-1].get("weight")) is not None:
-            row[WEIGHT] = weight
+        row[WEIGHT] = weights.get(client)
     known_of = {name for row in rows.values() for name, value in row.items() if value is not None}
     last = ("rounds", "lost", WEIGHT)
     columns = sorted(dict.fromkeys(n for row in rows.values() for n in row), key=last.__contains__)
