@@ -68,7 +68,7 @@ def test_a_process_that_computes_with_other_threads_is_warned_of(
     few = {"rounds": 0, "output-dir": str(tmp_path)}
     two = {"client_resources": {"num_cpus": 2}}
     with (
-        pytest.warns(UserWarning, match=r"has 2 CPUs.* already computes with 1 threads"),
+        pytest.warns(UserWarning, match=r"has 2 CPUs.* the 1 threads"),
         pytest.raises(ConfigurationError, match="rounds"),
     ):
         run_serially(app, few, 3, two)
