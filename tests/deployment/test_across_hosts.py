@@ -32,7 +32,7 @@ CLIENTS = ("client-0", "client-1", "client-2")
 ADDRESSES = {SERVER: "10.77.0.1", **{name: f"10.77.0.1{n}" for n, name in enumerate(CLIENTS)}}
 ROUNDS = 5
 MASKED = (
-    'exchange="masked" partition="dirichlet" alpha=0.3 batch-size=16 '
+    'exchange="masked" closing="none" partition="dirichlet" alpha=0.3 batch-size=16 '
     'model="mlp" strategy="ws" train-examples=200 rounds=1 local-epochs=1 mc-samples=1'
 )
 
