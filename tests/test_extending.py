@@ -10,17 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-COPIED = (
-    ".ci",
-    "bfl",
-    "strategies",
-    "clients",
-    "tests",
-    "configs",
-    "docs",
-    "scripts",
-    "benchmarks",
-)
+COPIED = (".ci", "bfl", "strategies", "clients", "tests")
+COPIED += ("configs", "docs", "scripts", "benchmarks")
 PAGES = ("README.md", "LICENSE", "CONTRIBUTING.md", "CITATION.cff")
 EXAMPLE = re.compile(r"```python\n# (bfl/\S+\.py)\n(.*?)```", re.DOTALL)
 REGISTRATION = re.compile(r"@\w+\.register\(\"([\w-]+)\"")

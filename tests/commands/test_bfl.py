@@ -178,8 +178,9 @@ def test_all_that_a_run_would_refuse_of_its_data_is_said_at_once(
     assert f" {len(things)} things" in verdict
     assert sum("site 29: " in line for line in things) == 3
     assert [line for line in things if line.startswith("10 more values of site")]
-    assert main([*check, 'targt="outcome"']) == 2
-    capsys.readouterr()
+    assert main([*check, 'target="outcome" model="mpl" partition="column:sitee"']) == 2
+    refused = capsys.readouterr().err
+    assert all(word in refused for word in ("'sitee'", "mpl"))
     assert main([*check, 'target="outcom" columns-left-out="sitte" model="mlpp"']) == 2
     refused = capsys.readouterr().err
     assert all(f"'{word}'" in refused for word in ("outcom", "sitte", "mlpp"))
@@ -188,19 +189,21 @@ def test_all_that_a_run_would_refuse_of_its_data_is_said_at_once(
 def test_classes_that_sites_name_otherwise_or_lack_are_to_be_looked_at(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for number, name in enumerate(("n/car", "n/van", "n/Van", "s/car", "s/van")):
+    for number, name in enumerate(("n/car", "n/van", "n/Van", "N/car", "N/van")):
         (tmp_path / name).mkdir(parents=True)
         for shade in range(20):
             pixels = np.full((8, 8), 40 * number + shade // 2, np.uint8)
             Image.fromarray(pixels).save(tmp_path / name / f"{shade}.png")
     check = ["check", f"folder:{tmp_path}", "--run-config", 'partition="column:site" clients=2']
+    assert main(check[:2]) == 0
+    assert "look at: images have a site: partition=" in capsys.readouterr().out
     assert main(check) == 0
     found = [line for line in capsys.readouterr().out.splitlines() if line.startswith(LOOK_AT)]
-    assert [line for line in found if line.endswith("site s: no example of “Van”")]
-    assert [line for line in found if "Van, van" in line]
+    assert [line for line in found if line.endswith("site N: no example of “Van”")]
+    assert {"Van, van", "N, n"} <= {line.rpartition(": ")[2] for line in found}
     assert [line for line in found if "also among the test images" in line]
-    (tmp_path / "s" / "Van").mkdir()
+    (tmp_path / "N" / "Van").mkdir()
     (tmp_path / "n" / "car" / "0.png").write_bytes(b"none")
     assert main(check) == 2
     refused = capsys.readouterr().err
-    assert all(str(tmp_path / name) in refused for name in ("s/Van", "n/car"))
+    assert all(str(tmp_path / name) in refused for name in ("N/Van", "n/car"))

@@ -169,4 +169,6 @@ def test_a_run_that_is_over_is_closed(
     shown = 'ood-dataset="rotated+noised" corruptions="contrast"'
     assert main([*words, "--closing", CLOSED["closing"], "--run-config", shown]) == 0
     assert run.rounds == plain.rounds
+    ended = [json.loads((r.folder / "run.json").read_text())["environment"] for r in (run, plain)]
+    assert ended[0] == ended[1]
     assert run.metrics == closed.metrics != plain.metrics

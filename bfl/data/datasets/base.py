@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from bfl.data.datasets.encoding import Column, Encoding, count_missing_cells
+from bfl.data.datasets.encoding import FAR, Column, Encoding, count_missing_cells
 from bfl.data.datasets.reading import Reading
 from bfl.data.images import Images
 from bfl.data.partitions.base import Columns
@@ -188,7 +188,8 @@ def rows_of(dataset: Dataset) -> DataFrame:
     return pandas.concat([pandas.DataFrame(dict(part)) for part in parts], ignore_index=True)
 
 
-FEW_FAR, FARAWAY = 3, "far from all others, beyond 6 deviations of the mean"
+FEW_FAR = 3
+"""Values far from a column's mean that are named; more are the tail of a wide distribution."""
 
 
 def dataset_warnings(dataset: Dataset, site: str = "") -> list[str]:
@@ -201,10 +202,9 @@ def dataset_warnings(dataset: Dataset, site: str = "") -> list[str]:
             lines.append(f"{dataset.name}: without a value, of {len(rows)} rows: {shown}")
         for column in (each for each in dataset.encoding.columns if not each.categories):
             far = sum(map(bool, column.warnings(rows[column.name])))
-            if 0 < far <= FEW_FAR:  # more are the tail of a wide distribution
-                lines.append(
-                    f"{dataset.name}: {column.name} has {far} of {len(rows)} values {FARAWAY}"
-                )
+            if 0 < far <= FEW_FAR:
+                beyond = f"beyond {FAR:g} deviations of the mean"
+                lines.append(f"{dataset.name}: {column.name} has {far} of {len(rows)} {beyond}")
         for value, own in rows.groupby(site) if site in rows else ():
             values = {n: len(own) - gap for n, gap in count_missing_cells(own, names).items()}
             if scarce := [f"{n} {count}" for n, count in values.items() if 10 * count <= len(own)]:

@@ -143,9 +143,8 @@ def _describe_strays(rows: DataFrame, where: str) -> list[str]:
         if stray:
             if wrong:
                 raise DataError(f"{where}: {stray}; allowed: numbers, or columns-left-out")
-            place = stray.partition(" holds ")[
-                0
-            ]  # its warning is kept, and the cell is a patient's
+            # The warning is kept, and the cell is a patient's.
+            place = stray.partition(" holds ")[0]
             lines.append(f"{place} holds a text, and all become categories")
     return lines
 

@@ -176,7 +176,7 @@ def name_rounds(numbers: Sequence[int]) -> str:
 def baseline_tables(found: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """Return tables of a federation and its baselines, as in ``run.json``, by their captions."""
     tables = {"The federation beside the other models": own_rows(found)}
-    tables["All models on the server's test examples, with 95 % intervals"] = baseline_rows(found)
+    tables["All models on the same test examples, with intervals"] = baseline_rows(found)
     return {caption: rows for caption, rows in tables.items() if rows}
 
 

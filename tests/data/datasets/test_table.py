@@ -284,6 +284,9 @@ def test_a_text_among_decimal_commas_is_named_and_a_run_and_its_predictions_read
     rows(age=["7,5", "NA", "hoch", *ages[3:]]).to_csv(path, index=False, sep=";", decimal=",")
     with pytest.raises(DataError, match=r"row 3 .*'age' holds 'hoch'"):
         numbers.encode(read_table(path, numbers))
+    far = pd.concat([rows(), rows(), rows(visits=[*range(39), 1e7])])
+    said = dataset_warnings(load_dataset(save(tmp_path, far), "", READING))
+    assert [line for line in said if "visits has 1 of 120 beyond" in line]
     many = rows(outcome=np.arange(40) % 20)
     assert [w for w in load_dataset(save(tmp_path, many), "", READING).said if "regression" in w]
 

@@ -160,6 +160,7 @@ def test_a_report_says_when_on_how_much_data_and_has_a_line_a_site(tmp_path, col
     for number in (1, 2):
         lost = [{"client": 0, "name": "Basel", "reason": "failed"}]
         record = {"clients": 1, "clients-left-out": lost, "per-client": [{"client": 1}]}
+        record["per-client"] += [{"client": 0, "weight": 0.25}] if number == 1 else []
         folder.append_round({"round": number, "seconds": 1.0, **record})
     page = run_report(folder)
     counts = re.findall(r"([\d,]+) (training|test) examples", page)
@@ -169,7 +170,7 @@ def test_a_report_says_when_on_how_much_data_and_has_a_line_a_site(tmp_path, col
     assert "1 day, 1:00:05" in page
     table = page[page.index("<caption>By ") :]
     cells = [re.findall(r"<td[^>]*>([^<]*)", row) for row in table.split("<tr>")[2:4]]
-    assert cells[0] == ["Basel", "900", "–", "–", "0", "rounds 1, 2: failed"]
+    assert cells[0] == ["Basel", "900", "–", "–", "1", "rounds 1, 2: failed"]
     low, high = map(three_digits, binomtest(2, 7).proportion_ci(method="wilson"))
     assert cells[1] == ["Genf", "152", "7", f"{three_digits(2 / 7)} ({low} to {high})", "2", "–"]
     assert "rounds 1, 2 without Basel (failed)" in page[: page.index("<h2>")]

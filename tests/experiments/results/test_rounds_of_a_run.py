@@ -75,7 +75,10 @@ def test_the_verdict_on_federating_follows_the_intervals() -> None:
     assert "right for 22 of 40 test examples" in baseline_verdict(found)
     verdicts = [row["shown"].partition(":")[0].split()[-1] for row in own_rows(found)]
     assert verdicts == ["better", "worse", "decided", "nothing", "worse", "decided"]
-    assert "below about 0.0500" in baseline_verdict(found)  # as the gain has not shown
+    assert "(1 of 4 clients have tested both)" in baseline_verdict(found)
+    beside = "below about 0.0500. Beside all data in one place, the federation is worse"
+    assert beside in baseline_verdict(found)  # 0.05, as the gain has not shown
+    assert own_rows(found)[1]["model"] == "Oslo alone on the server's rows"
     for high, decides in ((-0.25, True), (0.25, False)):
         loss = {"nll-difference": -0.5, "nll-difference-interval": [-1.0, high]}
         assert ("NLL" in baseline_verdict({**found, "own": found["own"] | loss})) == decides
