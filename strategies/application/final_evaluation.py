@@ -156,6 +156,8 @@ def _evaluate(
             by_metric = summary.by_strength(by_strength, test.tested_on, settings)
             folder.write_json(files.CORRUPTIONS, by_metric)
     if closing:
+        if run.evaluator.validates:
+            numbers |= run.evaluator.validation_metrics(posterior, "final", closing)
         shown_last = {("test", ""): predictions}
         for source, by_closing in shown_foreign:
             shown_last[source.name, f"{summary.OF_FOREIGN}{source.name}-"] = by_closing[""]

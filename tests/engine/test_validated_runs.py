@@ -28,8 +28,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
 def test_every_round_is_validated_where_the_server_has_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = make_run({**VALUES, "server-data": "held-back"}, 2, tmp_path / "run")
+    values = {**VALUES, "server-data": "held-back", "closing": "bayesian-head"}
+    folder = make_run(values, 2, tmp_path / "run")
     rounds = folder.rounds()
+    closed = folder.metrics()["validation-negative-log-likelihood"]
+    assert closed < rounds[-1]["validation-negative-log-likelihood"]
     for name in ("accuracy", "mean-epistemic"):
         assert all(f"validation-{name}" in entry for entry in rounds)
         # Validation is every round's, the test data only the rounds' that are evaluated.

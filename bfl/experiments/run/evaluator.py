@@ -133,31 +133,31 @@ class Evaluator:
         """True if the server has labelled images."""
         return self.server_data is not None and self.server_data.labels is not None
 
-    def validation_metrics(self, posterior: Posterior, server_round: int) -> dict[str, float]:
+    def validation_metrics(
+        self, posterior: Posterior, server_round: int | str, closed: Closed | None = None
+    ) -> dict[str, float]:
         """Return the ``metrics`` on the server's own images, as ``validation-NAME``."""
         images, labels = labelled_images(self.server_data)
-        predictions = self.predict(
-            posterior,
-            samples=self.configuration.keys.evaluate_mc_samples,
-            purpose=f"validation-{server_round}",
-            images=images,
-        )
-        found = self._evaluated(predictions, labels)
+        found = self._measure(posterior, f"validation-{server_round}", labels, images, closed)
         return {f"{VALIDATION}{name}": value for name, value in found.items()}
 
     def metrics(self, posterior: Posterior, server_round: int) -> dict[str, float]:
         """Return metrics and mean uncertainties with ``evaluate-mc-samples`` samples."""
-        predictions = self.predict(
-            posterior, samples=self.configuration.keys.evaluate_mc_samples, purpose=server_round
-        )
-        return self._evaluated(predictions, self.dataset.tested_on)
+        return self._measure(posterior, server_round, self.dataset.tested_on)
 
-    def _evaluated(self, predictions: Predictions, labels: npt.ArrayLike) -> dict[str, float]:
-        settings = self.configuration.values
-        return {
-            **evaluate(predictions, labels, settings),
-            **mean_uncertainties(predictions, settings),
-        }
+    def _measure(
+        self,
+        posterior: Posterior,
+        purpose: str | int,
+        labels: npt.ArrayLike,
+        images: Images | None = None,
+        closed: Closed | None = None,
+    ) -> dict[str, float]:
+        settings, samples = self.configuration.values, self.configuration.keys.evaluate_mc_samples
+        found = self.predict(
+            posterior, samples=samples, purpose=purpose, images=images, closed=closed
+        )
+        return {**evaluate(found, labels, settings), **mean_uncertainties(found, settings)}
 
 
 @dataclass(frozen=True)

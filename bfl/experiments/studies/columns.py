@@ -135,7 +135,7 @@ def numbers_of_a_run() -> tuple[str, ...]:
         *clients.names_of_means(),
         *clients.names_of_sets(),
         *OF_CLOSING,
-        *(f"{BEFORE_CLOSING}{name}" for name in metrics.names()),
+        *(f"{of}{name}" for of in (BEFORE_CLOSING, VALIDATION) for name in metrics.names()),
         *(
             f"{evaluated_ensemble.ENSEMBLE}{name}"
             for name in (*of_predictions, *evaluated_ensemble.names_of_members())
