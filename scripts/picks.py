@@ -36,7 +36,7 @@ MOST = 8
 """The most configurations of a method."""
 
 SEEDS = 10
-"""How many seeds the comparison has, which no configuration is picked with."""
+"""The number of seeds of the comparison, which no configuration is picked with."""
 
 PARTITIONS: list[dict[str, Any]] = [
     {"label": "iid", "partition": "iid"},
