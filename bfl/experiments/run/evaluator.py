@@ -138,7 +138,8 @@ class Evaluator:
     ) -> dict[str, float]:
         """Return the ``metrics`` on the server's own images, as ``validation-NAME``."""
         images, labels = labelled_images(self.server_data)
-        found = self._measure(posterior, f"validation-{server_round}", labels, images, closed)
+        purpose, shown = f"validation-{server_round}", {"images": images, "closed": closed}
+        found = self._measure(posterior, purpose, labels, **shown)
         return {f"{VALIDATION}{name}": value for name, value in found.items()}
 
     def metrics(self, posterior: Posterior, server_round: int) -> dict[str, float]:
@@ -146,17 +147,10 @@ class Evaluator:
         return self._measure(posterior, server_round, self.dataset.tested_on)
 
     def _measure(
-        self,
-        posterior: Posterior,
-        purpose: str | int,
-        labels: npt.ArrayLike,
-        images: Images | None = None,
-        closed: Closed | None = None,
+        self, posterior: Posterior, purpose: str | int, labels: npt.ArrayLike, **shown: Any
     ) -> dict[str, float]:
         settings, samples = self.configuration.values, self.configuration.keys.evaluate_mc_samples
-        found = self.predict(
-            posterior, samples=samples, purpose=purpose, images=images, closed=closed
-        )
+        found = self.predict(posterior, samples=samples, purpose=purpose, **shown)
         return {**evaluate(found, labels, settings), **mean_uncertainties(found, settings)}
 
 
