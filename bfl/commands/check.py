@@ -63,12 +63,17 @@ def check_run(values: Values, nodes: int = 0, *, check_data: bool = True) -> Dat
     except ConfigurationError as error:
         refused += str(error).splitlines()
         said = " ".join(line.partition(";")[0] for line in refused)
-        named = {key for key in values if re.search(rf"\b{re.escape(key)}\b", said)} - {"dataset"}
-        values = {key: value for key, value in values.items() if key not in named}
-        try:
-            configuration = resolve(app.run_config(values), check_data=check_data)
-        except ConfigurationError:  # of the data set, or of what is left of the keys
-            raise error from None
+        named = [key for key in values if re.search(rf"\b{re.escape(key)}\b", said)]
+        named.sort(key=lambda key: not hasattr(Reading, key.replace("-", "_")))
+        values = {key: of for key, of in values.items() if key not in named or key == "dataset"}
+        # Those that are named and not to blame come back, first what says how data are read.
+        for more in ({}, *({key: given[key]} for key in named)):
+            try:
+                configuration = resolve(app.run_config({**values, **more}), check_data=check_data)
+                values = {**values, **more}
+            except ConfigurationError:  # of the data set, or of what is left of the keys
+                if not more:
+                    raise error from None
     is_whole = not refused
     keys, dataset = configuration.keys, None
     summed = nodes and not keys.table_columns  # nodes add up what columns of tables hold
