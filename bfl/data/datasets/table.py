@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import json
+import re
 import warnings
 from collections.abc import Collection
 from io import StringIO
@@ -32,9 +33,11 @@ HALVES = ("at most the median", "above the median")
 
 DECIMAL_COMMA = r"^\s*([+-]?[0-9]*),([0-9]+(?:[eE][+-]?[0-9]+)?)\s*$"
 DECIMAL_POINT = r"\s*[+-]?[0-9]*\.[0-9]+\s*"
+THOUSANDS = r"\s*[+-]?[1-9][0-9]{0,2}\.[0-9]{3}\s*"
 """Numbers of a CSV with semicolons, where a comma is free for decimals."""
 
 WITH_POINT = " (with a point)"  # makes a number a text, where others have a comma
+FIRST_LINES = 100  # which show what stands between columns
 MANY_CLASSES = 20  # numbers from which on they are rather to be predicted as such
 SUFFIXES = (CSV, PARQUET) = (".csv", ".parquet")
 
@@ -212,27 +215,41 @@ def _read_texts(path: Path) -> tuple[DataFrame, str]:
         text = decoded(path.read_bytes())
     except ValueError as error:
         raise ValueError(f'{error} (in Excel as "CSV UTF-8")') from error
-    separator = max(",;\t", key=text.partition("\n")[0].count)  # Excel may write a semicolon
-    names = next(csv.reader(StringIO(text), delimiter=separator), [])
+    # What is in quotes separates nothing, and a name may have a comma without them.
+    bare = re.sub('"[^"]*"', "", text).split("\n", FIRST_LINES)[:FIRST_LINES]
+    lines = [line for line in bare if line.strip()]
+
+    def rank(mark: str) -> tuple[int, ...]:
+        header, *others = [line.count(mark) for line in lines] or [0]
+        return others.count(header) * (header > 0), header, header * (mark == ";")
+
+    separator = max(",;\t", key=rank)  # Excel may write a semicolon
+    names = next(filter(None, csv.reader(StringIO(text), delimiter=separator)), [])
     if twice := [name for name in names if name and names.count(name) > 1]:
         raise ValueError(f"column '{twice[0]}' stands in it twice")  # pandas would number them
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)
         options = {"index_col": False, "keep_default_na": False, "low_memory": False}
-        return pandas.read_csv(StringIO(text), sep=separator, dtype=str, **options), separator
+        rows = pandas.read_csv(StringIO(text), sep=separator, dtype=str, **options)
+    return rows.fillna(""), separator
 
 
 def _read_csv(path: Path, texts: Collection[str]) -> DataFrame:
-    rows, separator = _read_texts(path)
+    written, separator = _read_texts(path)
+    rows = written.replace(DECIMAL_COMMA, r"\1.\2", regex=True) if separator == ";" else written
+    has_comma = rows.ne(written)
 
     def typed(values: Series[Any]) -> Series[Any]:
-        is_text = encodings.normalize(values.name) in texts
-        if separator == ";":
-            if not is_text and values.str.fullmatch(DECIMAL_COMMA).eq(True).any():
-                points = values.str.fullmatch(DECIMAL_POINT).eq(True)
-                values = values.mask(points, values + WITH_POINT)  # 1.234 may be a thousand
-            values = values.str.replace(DECIMAL_COMMA, r"\1.\2", regex=True)
-        return values if is_text else encodings.type_column(values, str(path))
+        if encodings.normalize(values.name) in texts:
+            return values
+        found, points = encodings.type_column(values, str(path)), written[values.name]
+        points = points[points.str.fullmatch(DECIMAL_POINT)]
+        # 1.234 may be a thousand where other numbers have a comma.
+        doubtful = has_comma[values.name].any() or points.str.fullmatch(THOUSANDS).all()
+        if doubtful and len(points) and has_comma.any(axis=None) and encodings.is_numeric(found):
+            values = values.where(~values.index.isin(points.index), values + WITH_POINT)
+            return encodings.type_column(values, str(path))
+        return found
 
     # Of the texts as they are written: pandas alone takes 007 for 7.
     return rows.where(rows.ne("")).apply(typed)
@@ -260,7 +277,12 @@ def write_beside(path: Path, added: DataFrame) -> bytes:
             for form in (DECIMAL_COMMA, DECIMAL_POINT)
         ]
         decimal = "," if found != [False, True] else "."
-    both = rows.join(added, lsuffix=" (given)")
+    for name in added.columns.intersection(rows.columns):
+        given = name
+        while given in rows:
+            given += " (given)"
+        rows = rows.rename(columns={name: given})
+    both = rows.join(added)
     text = str(both.to_csv(index=False, sep=separator, decimal=decimal))
     return text.encode("utf-8-sig" if mark else "utf-8")
 
