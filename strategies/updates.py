@@ -100,7 +100,7 @@ def read_update(
         raise RefusedUpdateError(f"an array cannot be read: {error}") from error
     _check_posterior(posterior, sent, manifest)
     count = _num_examples(metrics.get(names.NUM_EXAMPLES), num_examples, most_examples)
-    measured, impossible = _split_metrics(metrics, known_metrics or {})
+    measured, impossible = _split_metrics(metrics, known_metrics or {}, most_examples)
     extras: Arrays = {}
     if declared or EXTRAS in content:
         try:
@@ -148,7 +148,7 @@ def _num_examples(given: Any, known: int | None, most: int) -> int:
 
 
 def _split_metrics(
-    metrics: MetricRecord, known: Mapping[str, type[Metric]]
+    metrics: MetricRecord, known: Mapping[str, type[Metric]], most: int
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Return the metrics that are single numbers, and apart those that nobody can have measured."""
     if len(metrics) > MOST_METRICS:
@@ -165,12 +165,15 @@ def _split_metrics(
             measured[name] = float(value)  # type: ignore[arg-type]
     both = (measured.get(f"{model}accuracy") for model in (names.MEME, names.PERSONAL))
     better = max((accuracy for accuracy in both if accuracy is not None), default=None)
+    size, ones, *right = (measured.get(name, 0.0) for name in names.COUNTS)
+    fit = ones <= size <= most and right[0] <= ones and right[1] <= size - ones
     impossible = {
         name: value
         for name, value in measured.items()
         if (name in known and not known[name].possible(value))
         or (name in names.LEAST and not names.LEAST[name] <= value < math.inf)
         or (name in (names.TRAIN_STEPS, *names.COUNTS) and value % 1)
+        or (name in names.COUNTS and not fit)
         or (name == names.BETTER and value != better)
     }
     return {n: value for n, value in measured.items() if n not in impossible}, impossible

@@ -151,8 +151,8 @@ class Keys(pydantic.BaseModel):
     """least standard deviation of a pooled posterior; 0: none"""
 
     max_examples: Count = server_field(1_000_000)
-    """most training examples that a client may claim to hold of its own; where the server has
-    assigned them, it knows the number"""
+    """most training, and most test examples that a client may claim to hold of its own; where the
+    server has assigned them, it knows the number"""
     min_clients: float = server_field(0.5, gt=0.0)
     """how many of a round's clients must send a usable posterior: below 1 a share of them, from 1 a
     number"""

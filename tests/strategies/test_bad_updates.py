@@ -195,6 +195,10 @@ def test_the_reason_is_given(arrays_: Any, metrics: Any, reason: str) -> None:
         ("better-accuracy", 0.31),
         ("test-examples", -7.0),
         ("test-examples", 7.5),
+        ("test-examples", 1e17),
+        ("positives", 9.0),
+        ("right-positives", 5.0),
+        ("right-negatives", 5.0),
     ],
 )
 def test_numbers_that_nobody_can_have_measured_are_found(name: str, value: float) -> None:
@@ -203,6 +207,7 @@ def test_numbers_that_nobody_can_have_measured_are_found(name: str, value: float
         "personal-accuracy": 0.3,
         "better-accuracy": 0.3,
         "meme-negative-log-likelihood": -1e-17,  # rounding makes nobody a liar
+        **{"test-examples": 8, "positives": 4, "right-positives": 4, "right-negatives": 3},
     }
     _, known = metrics_of_clients()
 
