@@ -60,6 +60,7 @@ def test_baselines_stand_beside_the_federation(tmp_path: Path) -> None:
     losses = [NegativeLogLikelihood().values(*each.predictions()) for each in folders[:1:-1]]
     ends = ttest_rel(*losses).confidence_interval()
     assert found["central"]["nll-difference-interval"] == pytest.approx(list(ends))
+    assert found["central"]["nll-difference"] == pytest.approx(np.mean(ends))
     trained, held_back = [], []
     for folder in folders:
         with folder.reading_arrays("closing.npz") as held:
@@ -114,11 +115,13 @@ def test_rows_that_nodes_alone_have_are_compared_by_what_nodes_count(tmp_path: P
     """Each model on the rows of its own client; the interval is of Newcombe (1998), table II."""
     assert unpaired_interval(0.9, 0.3, 10, 0.95) == pytest.approx((0.1705, 0.8090), abs=5e-5)
     folders = []
-    for name, right in {"run": (25, 9), "run-local-0": (15, 0), "run-local-1": (0, 3)}.items():
+    # The third node has other rows now.
+    of_each = {"run": (25, 9, 5), "run-local-0": (15, 0, 5), "run-local-1": (0, 3, 5)}
+    for name, right in {**of_each, "run-local-2": (0, 0, 5)}.items():
         folders.append(RunFolder.create(tmp_path, name, {}, {}))
-        counted = zip(right, (30, 10), strict=True)
+        counted = zip(right, (30, 10, 5 + len(folders)), strict=True)
         rows = [{"test-examples": n, "global-accuracy": k / n} for k, n in counted]
-        folders[-1].write_json("run.json:clients", dict(zip("01", rows, strict=True)))
+        folders[-1].write_json("run.json:clients", dict(zip("012", rows, strict=True)))
         folders[-1].write_metrics({"accuracy": 0.5})
     together, second = (of_own_models(folders[0], folders[1:], each) for each in ([], [0]))
     found = {"own": together, "local": {"B": {"accuracy": 0.5, "own": second}}}

@@ -221,7 +221,7 @@ def _read_texts(path: Path) -> tuple[DataFrame, str]:
 
     def rank(mark: str) -> tuple[int, ...]:
         header, *others = [line.count(mark) for line in lines] or [0]
-        return others.count(header) * (header > 0), header, header * (mark == ";")
+        return (others.count(header), mark != ",", header) if header else (0,)
 
     separator = max(",;\t", key=rank)  # Excel may write a semicolon
     names = next(filter(None, csv.reader(StringIO(text), delimiter=separator)), [])

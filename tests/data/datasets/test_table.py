@@ -284,11 +284,35 @@ def test_a_text_among_decimal_commas_is_named_and_a_run_and_its_predictions_read
     rows(age=["7,5", "NA", "hoch", *ages[3:]]).to_csv(path, index=False, sep=";", decimal=",")
     with pytest.raises(DataError, match=r"row 3 .*'age' holds 'hoch'"):
         numbers.encode(read_table(path, numbers))
+    with pytest.raises(DataError, match=r"'age': 39 of 40 .* row 1 .*'hoch'"):
+        load_dataset(save(tmp_path, rows(age=["hoch", *(n % 25 for n in range(39))])), "", READING)
     far = pd.concat([rows(), rows(), rows(visits=[*range(39), 1e7])])
     said = dataset_warnings(load_dataset(save(tmp_path, far), "", READING))
     assert [line for line in said if "visits has 1 of 120 beyond" in line]
     many = rows(outcome=np.arange(40) % 20)
     assert [w for w in load_dataset(save(tmp_path, many), "", READING).said if "regression" in w]
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ('"of it, in cm, a";b\n1,5;2\n2,5;3\n', [1.5, 2]),
+        ('"x; y; z",b\n1.5,2\n', [1.5, 2]),
+        ("a, in cm;b, in kg\n1,5;2,5\n3,5;4,5\n", [1.5, 2.5]),
+        ('\n"a\nb"\tc\n1\t2\n', [1, 2]),
+        ("a;b\n1.234;2,5\n999;3,5\n", ["1.234 (with a point)", 2.5]),
+        ("a;b\n0.123;2,5\n999;3,5\n", [0.123, 2.5]),
+        ("prediction,prediction (given)\n1,2\n", [1, 2]),
+    ],
+)
+def test_the_marks_of_a_file_are_found_whatever_its_names_hold(
+    tmp_path: Path, text: str, first: list[Any]
+) -> None:
+    """A thousand may have a point, where other numbers have a comma; it is none without."""
+    (path := tmp_path / "some.csv").write_text(text, encoding="utf-8")
+    assert read_table(path).iloc[0].tolist() == first
+    path.write_bytes(write_beside(path, pd.DataFrame({"prediction": [0.5]})))
+    assert read_table(path)["prediction"].iloc[0] == 0.5
 
 
 def test_zeros_before_whole_numbers_are_kept(tmp_path: Path) -> None:

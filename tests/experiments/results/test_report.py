@@ -228,7 +228,6 @@ def test_two_classes_have_sensitivity_specificity_and_an_auroc(tmp_path):
     assert f"<td>{(sure & ~right[:20]).sum()} of {sure.sum()}</td>" in page
     most = np.bincount(first).max()
     assert f"class at A ({right[:20].sum()} against {most} of 20), client 2 (" in page
-    assert (f"A ({gaps[0]:+.2f})".replace("-", "−") in page) == (gaps[1] > 0.0 or gaps[2] < 0.0)
     assert "<td>12 of 20</td><td>10 of 20</td><td>+0.100 (+0.050 to +0.150)</td>" in page
     cards = dict(re.findall(r'"faint">([^<]+)</span><b>([^<]+)', plain))
     for name, label in (("sensitivity: 1", 1), ("specificity: 0", 0)):
@@ -280,6 +279,12 @@ def test_what_is_weak_stands_on_top_and_what_columns_hold_nowhere(tmp_path):
         familiar = np.repeat([0.001, 0.5], [strange, 100 - strange])
         folder.write_predictions(replace(right, familiarity=familiar), one_class)
         assert any("are unlike" in text for text in weaknesses(folder)) == (strange == 20)
+    for count in (9, 10):
+        sure = PredictionStatistics.of([certain[:count]] * 2).result()
+        folder.write_predictions(sure, np.arange(count) % 2)
+        write_owners(folder, [np.arange(count)], count)
+        found = " ".join(weaknesses(folder))
+        assert [part in found for part in ("from 0.9 on", "too high")] == [count == 10] * 2
 
 
 @pytest.mark.parametrize("numbers", [False, True])
