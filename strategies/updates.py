@@ -129,21 +129,16 @@ def _check_posterior(posterior: Posterior, sent: Posterior, manifest: Manifest |
 
 
 def _num_examples(given: Any, known: int | None, most: int) -> int:
+    claim = f"{names.NUM_EXAMPLES} is {given!r}"
     whole = isinstance(given, int) and not isinstance(given, bool)
     if not whole and not (isinstance(given, float) and given.is_integer()):
-        raise RefusedUpdateError(
-            f"{names.NUM_EXAMPLES} is {given!r}; expected a whole number from 1"
-        )
+        raise RefusedUpdateError(f"{claim}; expected a whole number from 1")
     if known is not None and given != known:
-        raise RefusedUpdateError(
-            f"{names.NUM_EXAMPLES} is {given!r}; this client holds {known}, as the server has "
-            "assigned or the node has declared before the first round"
-        )
+        source = "as the server has assigned or the node has declared before the first round"
+        raise RefusedUpdateError(f"{claim}; this client holds {known}, {source}")
     if not 1 <= given <= most:
-        raise RefusedUpdateError(
-            f"{names.NUM_EXAMPLES} is {given!r}; expected 1 to {most}, the most that is believed "
-            "(max-examples)"
-        )
+        believed = f"1 to {most}, the most that is believed (max-examples)"
+        raise RefusedUpdateError(f"{claim}; expected {believed}")
     return int(given)
 
 
@@ -156,10 +151,8 @@ def _split_metrics(
     measured: dict[str, float] = {}
     for name, value in metrics.items():
         if not METRIC_NAME.fullmatch(name):
-            raise RefusedUpdateError(
-                f"a metric is called {name[:80]!r}; allowed: up to 64 letters, digits, '.', '_' "
-                "and '-'"
-            )
+            allowed = "up to 64 letters, digits, '.', '_' and '-'"
+            raise RefusedUpdateError(f"a metric is called {name[:80]!r}; allowed: {allowed}")
         single = isinstance(value, int | float) and abs(value) <= GREATEST_METRIC
         if single and name != names.NUM_EXAMPLES:
             measured[name] = float(value)  # type: ignore[arg-type]

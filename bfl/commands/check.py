@@ -100,9 +100,8 @@ def check_run(values: Values, nodes: int = 0, *, check_data: bool = True) -> Dat
             if not is_whole:
                 column = str(given.get("partition", "")).partition("column:")[2]
                 if column and column not in dataset.train_columns:
-                    refused.append(
-                        f"partition: {unknown_name('column', column, dataset.train_columns)}"
-                    )
+                    unknown = unknown_name("column", column, dataset.train_columns)
+                    refused.append(f"partition: {unknown}")
                 found = dataset_warnings(dataset)
             elif nodes:
                 milder = resolve(app.run_config(milder_values), check_data=check_data)

@@ -53,9 +53,7 @@ def add_to(predict: argparse.ArgumentParser) -> None:
     text = "the run's folder"
     predict.add_argument("folder", type=terminal.path_argument, metavar="FOLDER", help=text)
     text = "a folder of image files, or one of them; a table (.csv, .parquet) with the columns of "
-    text += (
-        "the run's; or a NumPy archive (.npz) or array (.npy) of images (N, H, W, C): uint8, or "
-    )
+    text += "the run's; a NumPy archive (.npz) or array (.npy) of images (N, H, W, C): uint8, or "
     text += "floats of 0 to 1; also spelt as in the key dataset, folder:PATH"
     predict.add_argument("--data", type=_data, required=True, metavar="FILE", help=text)
     text = "what gets the predictions, a new .csv file with a line for each image or row (default: "

@@ -55,9 +55,7 @@ def list_runs(given: argparse.Namespace) -> None:
 def add_show_to(show: argparse.ArgumentParser) -> None:
     """Add the options of ``bfl show``."""
     show.add_argument("folder", nargs="?", type=path_argument, help="the run's folder")
-    text = (
-        """key=value pairs, 'strategy="pvi" rounds=3', or a TOML file, as for flower-simulation"""
-    )
+    text = """key=value pairs, 'strategy="pvi" rounds=3', or a TOML file, as for bfl run"""
     add_run_config_to(show, text)
     show.set_defaults(run=show_run)
 

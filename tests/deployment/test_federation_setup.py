@@ -58,9 +58,6 @@ def handshake(server: Path, authority: Path, host: str) -> None:
         thread.join()
 
 
-# Certificates ---------------------------------------------------------------------------------
-
-
 def test_clients_accept_the_server_by_its_names_alone(made: Path) -> None:
     authority = made / "clients" / "client-0" / "ca.crt"
     for host in (*HOSTS, "localhost", "127.0.0.1", "::1"):
@@ -96,9 +93,6 @@ def test_certificates_are_for_what_they_are_for(made: Path) -> None:
         begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
         assert begins <= NOW - timedelta(minutes=1)
         assert abs(ends - NOW - timedelta(days=days)) < timedelta(minutes=1)
-
-
-# Keys and files -------------------------------------------------------------------------------
 
 
 def test_private_files_are_private_and_lie_where_they_belong(made: Path) -> None:
@@ -156,9 +150,6 @@ def test_start_scripts_are_shell_and_units_are_systemds(made: Path, tmp_path: Pa
             verify = ["systemd-analyze", "verify", "--man=no", unit]
             done = subprocess.run(verify, capture_output=True, text=True, check=False)
             assert not [line for line in done.stderr.splitlines() if unit.name in line]
-
-
-# Changes --------------------------------------------------------------------------------------
 
 
 def test_a_revoked_client_is_gone_and_another_takes_its_place(federation: FederationFolder) -> None:

@@ -85,9 +85,6 @@ def states(rounds: list[Round]) -> list[dict[str, bytes]]:
     return [{n: a.tobytes() for n, a in done.state.to_arrays().items()} for done in rounds]
 
 
-# What clients send -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("case", "value", "reason"),
     [
@@ -140,9 +137,6 @@ def test_what_the_server_sends_is_checked_before_clients_are_asked() -> None:
     with pytest.raises(RunError, match="part 'squares' broadcasts 'sum' with 3 of 3 values that"):
         play(Sending(), trained=trained)
     assert not trained
-
-
-# What is kept ------------------------------------------------------------------------------------
 
 
 class Counter(TwoSidedPart):

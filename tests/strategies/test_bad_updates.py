@@ -207,8 +207,8 @@ def test_numbers_that_nobody_can_have_measured_are_found(name: str, value: float
         "personal-accuracy": 0.3,
         "better-accuracy": 0.3,
         "meme-negative-log-likelihood": -1e-17,  # rounding makes nobody a liar
-        **{"test-examples": 8, "positives": 4, "right-positives": 4, "right-negatives": 3},
     }
+    honest |= {"test-examples": 8, "positives": 4, "right-positives": 4, "right-negatives": 3}
     _, known = metrics_of_clients()
 
     def impossible(metrics: dict[str, float]) -> dict[str, float]:

@@ -25,9 +25,6 @@ def queries(grid: DeploymentGrid) -> list[int]:
     return [node for node, kind in grid.asked if kind == "query"]
 
 
-# Before the first round -----------------------------------------------------------------------
-
-
 def test_a_slow_node_is_asked_once_and_its_late_answer_counts() -> None:
     grid = DeploymentGrid(make_app(), range(3), 3)
     grid.slow = {FIRST_ID + 1: 60}
@@ -176,9 +173,6 @@ class Restarting(DeploymentGrid):
 def test_a_duplicate_may_be_a_node_that_is_not_known_to_be_gone() -> None:
     grid = Restarting(make_app(), [0, 1, 0], 2)
     assert discover(grid, 2, timeout=20.0, poll=0.001).nodes == {0: FIRST_ID + 2, 1: FIRST_ID + 1}
-
-
-# Between rounds --------------------------------------------------------------------------------
 
 
 def make(count: int = 3, app: ClientApp | None = None) -> tuple[DeploymentGrid, Federation]:

@@ -30,9 +30,6 @@ MANIFEST = Manifest(
 Reply = Any
 
 
-# Point parameters ----------------------------------------------------------------------------
-
-
 def negative(task: TrainTask, received: Posterior) -> RecordDict:
     point = received.point.copy()
     point[2] = -0.5 if task.partition_id == 1 else 0.0
@@ -51,9 +48,6 @@ def test_a_negative_moving_variance_is_refused_with_its_name() -> None:
     assert pooled.point.tolist() == [-1.0, 1.0, 0.0]  # 0, where a channel is silent, is sound
 
 
-# A rule's wrong numbers ----------------------------------------------------------------------
-
-
 def test_a_rule_that_gives_no_posterior_ends_the_run() -> None:
     class Wrong(pooling_rules.get("nwa")):  # type: ignore[misc]
         name = "wrong-rule"
@@ -67,8 +61,6 @@ def test_a_rule_that_gives_no_posterior_ends_the_run() -> None:
     with pytest.raises(RunError, match=r"round 1, pooling: strategy wrong-rule gives 2 of 3 var"):
         play(rule=Wrong())
 
-
-# Metrics -------------------------------------------------------------------------------------
 
 SERVERS = (
     "round seconds clients failures refused accuracy negative-log-likelihood posterior-sha256 "
@@ -156,9 +148,6 @@ def test_what_clients_measure_is_averaged_with_their_examples() -> None:
     assert finished.metrics["num-examples"] == 11110
     assert finished.metrics["client/loss"] == pytest.approx((100 + 2000 + 30000) / 11110)
     assert finished.metrics["client/some"] == pytest.approx((3 * 1000 + 4 * 10000) / 11000)
-
-
-# Numbers of examples -------------------------------------------------------------------------
 
 
 def claims(**said: int) -> Reply:

@@ -85,9 +85,8 @@ class Table(PathSource):
         read = [name for name in rows.columns if name in (target, *taken)]
         whole = pandas.DataFrame({name: encodings.type_column(rows[name], where) for name in read})
         inputs = whole[taken]
-        filled = encodings.REFUSE not in (
-            {column.missing for column in columns} or {reading.missing}
-        )
+        policies = {column.missing for column in columns} or {reading.missing}
+        filled = encodings.REFUSE not in policies
         encodings.check_complete(whole, where, target, fixed=bool(columns), filled=filled)
         answers = answers_of(where, whole[target], reading.task, names)
         if tested:
@@ -95,10 +94,9 @@ class Table(PathSource):
         else:
             train, test_rows = divide(answers.labels, encodings.columns_of(rows), reading, where)
         if not (train.size and test_rows.size):
-            raise DataError(
-                f"{where} has {len(rows)} rows, of which test-share={reading.test_share} leaves "
-                f"{train.size} for training and {test_rows.size} for testing"
-            )
+            parts = f"{train.size} for training and {test_rows.size} for testing"
+            share = f"of its {len(rows)} rows test-share={reading.test_share} leaves {parts}"
+            raise DataError(f"{where}: {share}")
         if encoding:
             unseen, here = encoding.unseen(inputs), answers.here
         else:
@@ -143,10 +141,9 @@ def _describe_strays(rows: DataFrame, where: str) -> list[str]:
     lines = []
     for name in rows:
         stray, wrong = encodings.describe_stray(rows[name])
-        if stray:
-            if wrong:
-                raise DataError(f"{where}: {stray}; allowed: numbers, or columns-left-out")
-            # The warning is kept, and the cell is a patient's.
+        if wrong:
+            raise DataError(f"{where}: {stray}; allowed: numbers, or columns-left-out")
+        if stray:  # the warning is kept, and the cell is a patient's
             place = stray.partition(" holds ")[0]
             lines.append(f"{place} holds a text, and all become categories")
     return lines
@@ -159,10 +156,8 @@ def _parts(path: Path) -> list[Path]:
     for part in ("train", "test"):
         files = [file for suffix in SUFFIXES if (file := path / f"{part}{suffix}").is_file()]
         if len(files) != 1:
-            raise DataError(
-                f"{path} is a folder, and has {len(files)} tables of {part} rows; allowed: a "
-                f"table's file, or a folder with train and test, each {' or '.join(SUFFIXES)}"
-            )
+            allowed = f"a file, or a folder with train and test, each {' or '.join(SUFFIXES)}"
+            raise DataError(f"{path} has {len(files)} tables of {part} rows; allowed: {allowed}")
         found += files
     return found
 
@@ -272,18 +267,15 @@ def write_beside(path: Path, added: DataFrame) -> bytes:
         mark = path.read_bytes().startswith(codecs.BOM_UTF8)
     decimal = "."
     if separator == ";":
-        found = [
-            rows.apply(lambda values, form=form: values.str.fullmatch(form)).any(axis=None)
-            for form in (DECIMAL_COMMA, DECIMAL_POINT)
-        ]
+        cells = rows.stack().str
+        found = [cells.fullmatch(form).any() for form in (DECIMAL_COMMA, DECIMAL_POINT)]
         decimal = "," if found != [False, True] else "."
     for name in added.columns.intersection(rows.columns):
         given = name
         while given in rows:
             given += " (given)"
         rows = rows.rename(columns={name: given})
-    both = rows.join(added)
-    text = str(both.to_csv(index=False, sep=separator, decimal=decimal))
+    text = str(rows.join(added).to_csv(index=False, sep=separator, decimal=decimal))
     return text.encode("utf-8-sig" if mark else "utf-8")
 
 
@@ -295,10 +287,8 @@ def target_column(path: Path | str, rows: DataFrame, reading: Reading) -> str:
     for name in TARGETS:
         if name in rows.columns:
             return name
-    raise DataError(
-        f"{path} has no column {' or '.join(TARGETS)}; say which has the answers in the key "
-        f"{TARGET}: {', '.join(rows.columns)}"
-    )
+    names = f"{TARGET}, which names the one with the answers: {', '.join(rows.columns)}"
+    raise DataError(f"{path} has no column {' or '.join(TARGETS)}; allowed: the key {names}")
 
 
 class Answers(NamedTuple):
@@ -327,10 +317,9 @@ def answers_of(path: Path | str, column: Series[Any], task: str, names: tuple[st
     given = values.to_numpy()
     if given.dtype.kind == "f":
         if (broken := given != np.rint(given)).any():
-            raise DataError(
-                f"{where} holds {given[broken][0]:g} in row {broken.argmax() + 1}; allowed: "
-                'classes, words or whole numbers, or task="regression" to predict numbers'
-            )
+            allowed = 'classes, words or whole numbers, or task="regression" to predict numbers'
+            found = f"{given[broken][0]:g} in row {broken.argmax() + 1}"
+            raise DataError(f"{where} holds {found}; allowed: {allowed}")
         given = given.astype(np.int64)
     if given.dtype.kind not in "biu":
         given = given.astype(str)
@@ -338,9 +327,8 @@ def answers_of(path: Path | str, column: Series[Any], task: str, names: tuple[st
     own = list(map(str, present))
     known = names or tuple(own)
     if strangers := [name for name in own if name not in known]:
-        raise DataError(
-            f"{where} holds the class '{printable(strangers[0])}'; allowed: {few(known)}"
-        )
+        stranger = printable(strangers[0])
+        raise DataError(f"{where} holds the class '{stranger}'; allowed: {few(known)}")
     if len(known) > encodings.MOST_CATEGORIES and encodings.is_numeric(values):
         raise DataError(
             f"{where} has {len(known)} classes, and at most {encodings.MOST_CATEGORIES} are taken "

@@ -113,9 +113,6 @@ def default_columns(base: Mapping[str, Any]) -> list[Column]:
     return [first, Column(metric="negative-log-likelihood", title="NLL")]
 
 
-# Names of numbers --------------------------------------------------------------------------------
-
-
 def numbers_of_a_run() -> tuple[str, ...]:
     """Return the names of all numbers that a run may have."""
     retained = [m.name for m in metrics.classes() if issubclass(m, ExampleMetric) and m.retention]
@@ -214,8 +211,6 @@ def numbers_of_curves(name: str, curves: pd.DataFrame) -> pd.Series[float]:
     last = found.groupby("run", sort=False)["round"].idxmax()
     return found.loc[last].set_index("run").value
 
-
-# Figures -----------------------------------------------------------------------------------------
 
 KINDS = {
     "learning-curves": "Accuracy, or error, after each evaluated round, by row",

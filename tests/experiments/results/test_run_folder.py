@@ -62,9 +62,6 @@ def test_names_outside_the_output_folder_and_what_cannot_be_written_are_refused(
             RunFolder.create(tmp_path, name, CONFIG, {})
 
 
-# Rounds --------------------------------------------------------------------------------------
-
-
 def test_rounds_come_back_in_order_and_those_after_a_checkpoint_are_dropped(folder):
     assert folder.rounds() == []
     entries = [
@@ -104,9 +101,6 @@ def test_a_corrupt_line_in_the_middle_is_an_error(folder, line):
     (folder.path / "rounds.jsonl").write_text(f'{{"round": 1}}\n{line}\n{{"round": 3}}\n')
     with pytest.raises(DataError, match=r"rounds.jsonl, line 2"):
         folder.rounds()
-
-
-# Other files ---------------------------------------------------------------------------------
 
 
 def test_numbers_and_warnings_come_back(folder):
@@ -219,9 +213,6 @@ def test_an_interrupted_write_leaves_the_old_file_and_every_round_is_synced(fold
         assert sync.call_count
 
 
-# Files that somebody else has made ------------------------------------------------------------
-
-
 def test_only_its_owner_may_read_a_runs_files(folder):
     folder.append_round({"round": 1})
     folder.append_text("refusals.txt", "client 1")
@@ -282,9 +273,6 @@ def test_texts_of_a_file_are_escaped_and_short_in_messages(folder):
         folder.config()
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 1000
-
-
-# More rounds ---------------------------------------------------------------------------------
 
 
 def test_results_of_fewer_rounds_and_their_warnings_go_when_there_are_to_be_more(
