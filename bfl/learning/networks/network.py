@@ -131,12 +131,12 @@ class Network:
 
         That manifest has the same names; of its Gaussian parameters one draw is given.
         """
-        variables = {p.name: p.value for p in self._parameters}
+        named: dict[str, Any] = {}
         for gaussian, vector in ((True, values), (False, point)):
             parameters = manifest.gaussian if gaussian else manifest.point
             parts = manifest.split(vector, gaussian=gaussian)
-            for parameter, part in zip(parameters, parts, strict=True):
-                variables[parameter.name].assign(part)
+            named |= {p.name: np.ravel(part) for p, part in zip(parameters, parts, strict=True)}
+        self._assign(*np.zeros((2, 0)), np.concatenate([named[p.name] for p in self._point]))
 
     def copy_values(self, other: Network) -> None:
         """Set a network of points of the same names to this one's means and points."""
