@@ -89,8 +89,10 @@ def finish(run: FederationRun, state: ServerState, known: Known | None = None) -
     doing("figures are drawn")
     figures = draw_all(folder) if keys.figures == "png" else []
     with suppress(DataError):  # a damaged file ends no run
-        ended = {environment.ENDED: environment.time_now()}  # of the first end, if there are more
-        folder.write_json(files.ENVIRONMENT, ended | folder.read_json(files.ENVIRONMENT, {}))
+        made = folder.read_json(files.ENVIRONMENT, {})
+        if not (folder.holds(files.METRICS) and environment.ENDED in made):  # else it had ended
+            made[environment.ENDED] = environment.time_now()
+            folder.write_json(files.ENVIRONMENT, made)
     folder.write_metrics(numbers)
     if numbers and progress.verbose:
         progress.console.print(metrics_table(numbers))

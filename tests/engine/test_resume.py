@@ -153,13 +153,17 @@ def test_a_finished_run_with_more_rounds_is_the_longer_run(
     whole = uninterrupted_with_states if state == "keep" else uninterrupted
     shorter = run(tmp_path / "run", rounds=2, resume=True, **{"optimizer-state": state})
     assert len(shorter.rounds()) == 2
+    shorter.write_json("run.json:environment", {"ended": ""})
     arguments = ["--app", str(ROOT), "--backend", "serial", "--resume", str(shorter.path)]
     assert main([*arguments, "--run-config", f"rounds={ROUNDS}"]) == 0
     assert shorter.config()["rounds"] == ROUNDS
     assert same(shorter, whole)
-    before = shorter.rounds()
+    before, made = shorter.rounds(), shorter.read_json("run.json:environment")
+    assert made["ended"]
+    shorter.write_json("run.json:environment", {"ended": "then"})
     assert same(run(shorter.path, resume=True, **{"optimizer-state": state}), whole)
     assert shorter.rounds() == before  # the seconds, too
+    assert shorter.read_json("run.json:environment") == {"ended": "then"}
 
 
 def test_an_interrupted_run_is_finished_with_the_rounds_that_it_has(

@@ -189,9 +189,6 @@ def test_a_dead_engine_ends_the_wait() -> None:
         list(exchange(grid, messages(2), 60.0))
 
 
-# What Flower does when SuperNodes are gone ------------------------------------------------------
-
-
 def deployed(count: int) -> tuple[DeploymentGrid, Clients, list[Message]]:
     clients = Clients()
     grid = DeploymentGrid(clients.app, range(count), count)

@@ -217,9 +217,6 @@ def test_an_unusable_reply_is_left_out_and_counted(fault: str) -> None:
     np.testing.assert_allclose(pooled.mean, expected, rtol=1e-6)
 
 
-# The federation ------------------------------------------------------------------------------
-
-
 def test_a_runs_settings_reach_its_strategy() -> None:
     values = {"clients": 3, "max-examples": 77, "seed": 3, "node-timeout": 9.0}
     values |= {"min-clients": 2.0, "round-retries": 5}

@@ -133,11 +133,8 @@ def open_run(
             _refuse_loss(folder, checkpoint)
             if checkpoint is None and (lost := len(folder.rounds())) > 1:
                 # A server may have been killed between a round's record and its checkpoint.
-                warnings.warn(
-                    f"{folder.path / CHECKPOINTS} has no valid checkpoint; all {lost} rounds are "
-                    "repeated",
-                    stacklevel=3,
-                )
+                what = f"no valid checkpoint; all {lost} rounds are repeated"
+                warnings.warn(f"{folder.path / CHECKPOINTS} has {what}", stacklevel=3)
             if changed:
                 now, end = configuration.values, keys_of_the_end()
                 kept = {key: value for key, value in folder.config().items() if key not in end}
