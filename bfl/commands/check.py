@@ -99,7 +99,7 @@ def check_run(values: Values, nodes: int = 0, *, check_data: bool = True) -> Dat
         try:
             if not is_whole:
                 column = str(given.get("partition", "")).partition("column:")[2]
-                if column and column not in dataset.train_columns:
+                if column and not nodes and column not in dataset.train_columns:
                     unknown = unknown_name("column", column, dataset.train_columns)
                     refused.append(f"partition: {unknown}")
                 found = dataset_warnings(dataset)

@@ -7,10 +7,11 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from bfl.commands.check import LOOK_AT
+from bfl.commands.check import LOOK_AT, check_run
 from bfl.commands.main import COMMANDS, main
 from bfl.configuration import resolve
 from bfl.configuration.sources import read_run_config
+from bfl.errors import DataError
 from bfl.evaluation.metrics import metrics
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.report import GLOSSARY
@@ -188,6 +189,10 @@ def test_all_that_a_run_would_refuse_of_its_data_is_said_at_once(
     found = capsys.readouterr().out  # the refusal of closing names the task, which stays
     assert "inputs: age, outcome\n" in found
     assert "classes" not in found
+    values = {"dataset": f"table:{path}", "target": "outcome", "model": "mpl", "missing": "mean"}
+    with pytest.raises(DataError, match="mpl") as error:
+        check_run({**values, "partition": "column:none"}, nodes=2)
+    assert "column" not in str(error.value)  # of nodes with their own data, none is divided
 
 
 def test_classes_that_sites_name_otherwise_or_lack_are_to_be_looked_at(

@@ -211,8 +211,6 @@ def test_clients_are_asked_only_where_something_is_needed(asks: bool) -> None:
     assert sent == ["query"] * CLIENTS * asks + ["train"] * CLIENTS * 2
 
 
-# docs/flower.md, run as it stands -------------------------------------------------------------
-
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "flower.md"
 SERVER, NUMPY, TORCH, WRAPPED = re.findall(
     r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL
