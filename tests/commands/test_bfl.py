@@ -189,6 +189,8 @@ def test_all_that_a_run_would_refuse_of_its_data_is_said_at_once(
     found = capsys.readouterr().out  # the refusal of closing names the task, which stays
     assert "inputs: age, outcome\n" in found
     assert "classes" not in found
+    assert main(["check", "table:none.csv"]) == 2
+    assert not capsys.readouterr().out  # no other data set is read in its place
     values = {"dataset": f"table:{path}", "target": "outcome", "model": "mpl", "missing": "mean"}
     with pytest.raises(DataError, match="mpl") as error:
         check_run({**values, "partition": "column:none"}, nodes=2)

@@ -201,9 +201,6 @@ def test_a_superlink_that_starts_anew_is_unavailable() -> None:
     assert call(SuperLink(away=True))[0] == 503
 
 
-# Who calls ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["push-object", "push-messages", "pull-messages"])
 def test_only_a_clients_call_may_be_large(name: str) -> None:
     path = f"/v1/fleet/{name}".encode()

@@ -217,8 +217,6 @@ def test_honest_replies_do_not_wait_for_one_that_is_dripped(clock: Clock) -> Non
     assert "node 1" in replies[2][0].error.reason
 
 
-# Replies that make no message ---------------------------------------------------------------------
-
 POSTERIOR = Posterior(*(np.ones(3, np.float32) for _ in range(3)))
 METRICS = MetricRecord({"num-examples": 7, "loss": 0.5, "list": [1.0, 2.0]})
 

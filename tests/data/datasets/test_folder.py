@@ -52,6 +52,8 @@ def test_train_and_test_folders_are_read_as_they_are(tmp_path: Path) -> None:
     assert cached_dataset(f"folder:{tmp_path}", "").class_names == ordered.class_names
     (tmp_path / "classes.txt").write_text("ant\nbee\n")
     assert cached_dataset(f"folder:{tmp_path}", "").class_names == ("ant", "bee")
+    shutil.rmtree(tmp_path / "test")
+    assert str(tmp_path / "train") in load_dataset(f"folder:{tmp_path}").said[0]
 
 
 def test_what_is_no_image_is_not_read(tmp_path: Path) -> None:

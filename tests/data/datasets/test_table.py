@@ -289,6 +289,10 @@ def test_a_text_among_decimal_commas_is_named_and_a_run_and_its_predictions_read
     far = pd.concat([rows(), rows(), rows(visits=[*range(39), 1e7])])
     said = dataset_warnings(load_dataset(save(tmp_path, far), "", READING))
     assert [line for line in said if "visits has 1 of 120 beyond" in line]
+    wide = pd.concat([rows()] * 4 + [rows(visits=[*range(39), 1e7])] * 4)
+    kinds = [*["1", "2", "3", "4"] * 9, *"xxxx"] * 8  # which need no word on what is no number
+    said = dataset_warnings(load_dataset(save(tmp_path, wide.assign(stage=kinds)), "", READING))
+    assert not [line for line in said if "visits" in line or "stage" in line]
     many = rows(outcome=np.arange(40) % 20)
     assert [w for w in load_dataset(save(tmp_path, many), "", READING).said if "regression" in w]
 
@@ -357,6 +361,7 @@ def test_categories_of_test_rows_alone_are_named(tmp_path: Path) -> None:
         frame.to_csv(tmp_path / f"{part}.csv", index=False)
     dataset = load_dataset(f"table:{tmp_path}")
     assert [line for line in dataset_warnings(dataset) if "'n'" in line]
+    assert not load_dataset(f"table:{tmp_path}", "", Reading(table_columns="summed")).said
     frame.assign(x=["n-k", *[3, 7, 9] * 13]).to_csv(tmp_path / "test.csv", index=False)
     (said,) = [w for w in dataset_warnings(load_dataset(f"table:{tmp_path}")) if "become" in w]
     assert all(word in said for word in ("'x'", "79 of 80", "row 41 "))

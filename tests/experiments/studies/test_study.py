@@ -154,8 +154,6 @@ def test_published_numbers_have_the_units_of_their_columns(tmp_path: Path) -> No
     assert study.published.entry(nwa, "negative-log-likelihood") == (None, None)
 
 
-# Files that extend others ------------------------------------------------------------------------
-
 WRITTEN = """
 title = "As written"
 name = "written"

@@ -146,8 +146,6 @@ def test_what_has_to_be_known_of_runs_is_noted(known: str, tmp_path: Path) -> No
     assert notes[-2].endswith("over all rounds: flipout-ws_iid_seed-0 (2 failures).")
 
 
-# Numbers of rounds -------------------------------------------------------------------------------
-
 POINTS = {
     "accuracy": {2: 0.3, 4: 0.6, 6: 0.5},
     "negative-log-likelihood": {2: 2.0, 4: 1.5, 6: math.nan},
