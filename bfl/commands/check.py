@@ -158,7 +158,8 @@ def _contents(dataset: Dataset, keys: Keys, site: str) -> Iterator[str]:
     names = [name for name in np.unique(sites) if name == name and name != ""]  # no empty cells
     of_site, tested = labels[: len(sites)], tested[: len(sites)]  # test/CLASS is of no site
     tests = {name: of_site[(sites == name) & tested] for name in names}
-    one_class = [name for name in names if len({*tests[name].tolist()}) == 1]
+    classed = names if dataset.target is None else []  # a half of numbers is no class
+    one_class = [name for name in classed if len({*tests[name].tolist()}) == 1]
     owned = {name: np.bincount(of_site[sites == name]) for name in names}
     ranks = {n: (n not in one_class, (own > 0).sum(), own.sum()) for n, own in owned.items()}
     worst = sorted(names, key=ranks.__getitem__)
@@ -169,8 +170,8 @@ def _contents(dataset: Dataset, keys: Keys, site: str) -> Iterator[str]:
         yield from _gaps(dataset, columns, keys.missing, site, shown)
     else:
         yield f"images of {' x '.join(map(str, dataset.image_shape))}"
-        tests_twice = {image.tobytes() for image in dataset.test_images}
-        if twice := sum(image.tobytes() in tests_twice for image in dataset.train_images):
+        tested_images = {hash(image.tobytes()) for image in dataset.test_images}
+        if twice := sum(hash(each.tobytes()) in tested_images for each in dataset.train_images):
             yield f"{LOOK_AT}{counted(twice, 'training image')} also among the test images"
     if dataset.target is None:
         named = _counts(dataset, labels)

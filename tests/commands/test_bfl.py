@@ -185,10 +185,11 @@ def test_all_that_a_run_would_refuse_of_its_data_is_said_at_once(
     assert main([*check, 'target="outcom" columns-left-out="sitte" model="mlpp"']) == 2
     refused = capsys.readouterr().err
     assert all(f"'{word}'" in refused for word in ("outcom", "sitte", "mlpp"))
-    assert main([*check, 'target="site" task="regression" closing="conformal"']) == 2
+    numbers = 'target="outcome" task="regression" partition="column:site" closing="conformal"'
+    assert main([*check, numbers]) == 2
     found = capsys.readouterr().out  # the refusal of closing names the task, which stays
-    assert "inputs: age, outcome\n" in found
-    assert "classes" not in found
+    assert "inputs: age, site\n" in found
+    assert not any(text in found for text in ("classes", "to test are"))
     assert main(["check", "table:none.csv"]) == 2
     assert not capsys.readouterr().out  # no other data set is read in its place
     values = {"dataset": f"table:{path}", "target": "outcome", "model": "mpl", "missing": "mean"}
