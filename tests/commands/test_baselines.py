@@ -115,11 +115,10 @@ def test_rows_that_nodes_alone_have_are_compared_by_what_nodes_count(tmp_path: P
     """Each model on the rows of its own client; the interval is of Newcombe (1998), table II."""
     assert unpaired_interval(0.9, 0.3, 10, 0.95) == pytest.approx((0.1705, 0.8090), abs=5e-5)
     folders = []
-    # The third node has other rows now.
     of_each = {"run": (25, 9, 5), "run-local-0": (15, 0, 5), "run-local-1": (0, 3, 5)}
     for name, right in {**of_each, "run-local-2": (0, 0, 5)}.items():
         folders.append(RunFolder.create(tmp_path, name, {}, {}))
-        counted = zip(right, (30, 10, 5 + len(folders)), strict=True)
+        counted = zip(right, (30, 10, 5 + len(folders)), strict=True)  # the third has new rows
         rows = [{"test-examples": n, "global-accuracy": k / n} for k, n in counted]
         folders[-1].write_json("run.json:clients", dict(zip("012", rows, strict=True)))
         folders[-1].write_metrics({"accuracy": 0.5})

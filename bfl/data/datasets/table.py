@@ -7,7 +7,7 @@ import csv
 import json
 import re
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -190,7 +190,7 @@ def read_table(path: Path, encoding: encodings.Encoding | None = None) -> DataFr
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise DataError(f"{path} is no table; its name ends with {' or '.join(SUFFIXES)}")
-    texts = [column.name for column in encoding.columns if column.categories] if encoding else []
+    texts = {column.name: column.categories for column in encoding.columns} if encoding else {}
     try:
         rows = pandas.read_parquet(path) if suffix == PARQUET else _read_csv(path, texts)
     # pandas, its parsers and PyArrow have exceptions of their own, by what is damaged.
@@ -229,21 +229,20 @@ def _read_texts(path: Path) -> tuple[DataFrame, str]:
     return rows.fillna(""), separator
 
 
-def _read_csv(path: Path, texts: Collection[str]) -> DataFrame:
+def _read_csv(path: Path, texts: Mapping[str, Collection[str]]) -> DataFrame:
     written, separator = _read_texts(path)
     rows = written.replace(DECIMAL_COMMA, r"\1.\2", regex=True) if separator == ";" else written
     has_comma = rows.ne(written)
 
     def typed(values: Series[Any]) -> Series[Any]:
-        if encodings.normalize(values.name) in texts:
-            return values
-        found, points = encodings.type_column(values, str(path)), written[values.name]
-        points = points[points.str.fullmatch(DECIMAL_POINT)]
+        given, found = written[values.name], encodings.type_column(values, str(path))
+        marked, points = given + WITH_POINT, given.str.fullmatch(DECIMAL_POINT)
+        if kinds := texts.get(encodings.normalize(values.name)):
+            return values.where(~marked.isin(kinds), marked)
         # 1.234 may be a thousand where other numbers have a comma.
-        doubtful = has_comma[values.name].any() or points.str.fullmatch(THOUSANDS).all()
-        if doubtful and len(points) and has_comma.any(axis=None) and encodings.is_numeric(found):
-            values = values.where(~values.index.isin(points.index), values + WITH_POINT)
-            return encodings.type_column(values, str(path))
+        doubtful = has_comma[values.name].any() or given[points].str.fullmatch(THOUSANDS).all()
+        if doubtful and points.any() and has_comma.any(axis=None) and encodings.is_numeric(found):
+            found = encodings.type_column(values.where(~points, marked), str(path))
         return found
 
     # Of the texts as they are written: pandas alone takes 007 for 7.

@@ -277,6 +277,7 @@ def test_a_text_among_decimal_commas_is_named_and_a_run_and_its_predictions_read
         assert all(word in said for word in ("39 of 40", f"row {place + 1} "))
         rows(age=ages)[:3].to_csv(path, index=False, sep=";", decimal=",", encoding="utf-8-sig")
         assert not dataset.encoding.unseen(read_table(path, dataset.encoding))
+        assert not dataset.encoding.unseen(read_table(tmp_path / "european.csv", dataset.encoding))
     written = write_beside(path, pd.DataFrame({"age": [0.25] * 3})).decode("utf-8").split("\n")
     assert written[0].startswith("\ufeffage (given);stage;")
     assert [line.split(";")[0::6] for line in written[1:4]] == [[age, "0,25"] for age in ages[:3]]
