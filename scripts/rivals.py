@@ -76,7 +76,8 @@ def member(first: Path, number: int, scratch: Path) -> Path:
         keys = tomllib.loads((first / "given-by-study.toml").read_text(encoding="utf-8"))
         keys |= {"name": name, "output-dir": str(scratch), "figures": "none", "ood-dataset": ""}
         keys["initial-posterior"] = str(begins / "posterior.npz")
-        bfl.run(keys, backend="serial", verbose=False)
+        named = {key.replace("-", "_"): value for key, value in keys.items()}
+        bfl.run(**named, backend="serial", verbose=False)
     return scratch / name
 
 

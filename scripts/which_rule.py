@@ -16,10 +16,11 @@ import json
 import resource
 import tempfile
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+import pandas as pd
 
 import bfl
 from bfl.configuration.settings import parse_pairs
@@ -34,6 +35,7 @@ PRICE, FIGURE = "price.json", "accuracy-and-auroc.png"
 MEASURED = {
     "digits": (5, 3),
     "digits-picked": (5, 3),
+    "digits-rivals-picked": (5, 3),
     "fashion-mnist": (5, 3),
     "fashion-mnist-28-picked": (2, 1),
     "heart-picked": (20, 3),
@@ -54,6 +56,12 @@ ALONE = {
 """Training alone, as far as a run can do without the rest."""
 
 FIRST = "FedAvg"
+EQUALLY_TUNED = {
+    "digits-picked": "digits",
+    "fashion-mnist-28-picked": "Fashion-MNIST",
+    "heart-picked": "patients",
+    "beijing-picked": "stations",
+}
 ACCURACY = ("before-closing-accuracy", "accuracy")
 
 
@@ -83,15 +91,16 @@ def measure(name: str, given: Mapping[str, Any]) -> None:
     price: dict[str, float] = {FIRST: 1.0, **known}
     runs = bfl.study(STUDIES / f"{name}.toml").study.runs
     cells = {run.labels["method"]: {**run.values, **ALONE, **given} for run in reversed(runs)}
-    unit = cache(lambda: _seconds(name, cells[FIRST]))
+    unit = int(cells[FIRST].pop("rounds"))
     for method, keys in cells.items():
         if method not in price:
-            price[method] = _seconds(name, keys) / unit()
+            length = int(keys.pop("rounds", unit)) / unit
+            # Twice the rounds of one method cost twice as much: that is not measured.
+            price[method] = length
+            if keys != cells[FIRST]:
+                each = (_seconds_a_round(of, *MEASURED[name]) for of in (keys, cells[FIRST]))
+                price[method] *= next(each) / next(each)
             path.write_text(json.dumps(price, indent=1) + "\n", encoding="utf-8")
-
-
-def _seconds(name: str, keys: Mapping[str, Any]) -> float:
-    return int(keys["rounds"]) * _seconds_a_round(keys, *MEASURED[name])
 
 
 def _seconds_a_round(keys: Mapping[str, Any], rounds: int, repeats: int) -> float:
@@ -129,6 +138,38 @@ def draw(name: str) -> None:
         figure.savefig(folder(name) / FIGURE, dpi=120, metadata={"Software": None})
 
 
+def draw_costs() -> None:
+    """Draw the NLL, closed, against the price of each equally tuned method, by partition."""
+    from bfl.experiments.results.figures.style import COLORS, new_figure, styled
+
+    frames = []
+    for name, title in EQUALLY_TUNED.items():
+        price = json.loads((folder(name) / PRICE).read_text(encoding="utf-8"))
+        frame = bfl.study(folder(name)).results.frame
+        frames.append(
+            frame.assign(price=frame["method"].map(price), panel=title + ", " + frame["partition"])
+        )
+    frame = pd.concat(frames)
+    methods, panels = list(frame["method"].unique()), list(frame["panel"].unique())
+    with styled():
+        figure = new_figure(12.0, 9.0)
+        for axes, panel in zip(figure.subplots(3, 3).flat, panels, strict=True):
+            for method, group in frame[frame["panel"] == panel].groupby("method"):
+                nll, number = group["negative-log-likelihood"], methods.index(method)
+                axes.errorbar(
+                    group["price"].iloc[0],
+                    nll.mean(),
+                    nll.std(),
+                    fmt="os^D"[number % 4],
+                    color=COLORS[number % len(COLORS)],
+                    label=method,
+                )
+            axes.set(title=panel, xlabel="CPU seconds, FedAvg = 1", ylabel="NLL, closed")
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(methods))
+        figure.savefig(RESULTS / "which-rule-cost.png", dpi=110, metadata={"Software": None})
+
+
 def main() -> None:
     """Measure, or draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -142,6 +183,8 @@ def main() -> None:
     for name in () if given.price else NEAR:
         if (folder(name) / PRICE).exists():
             draw(name)
+    if not given.price:
+        draw_costs()
 
 
 if __name__ == "__main__":
