@@ -90,7 +90,7 @@ def finish(run: FederationRun, state: ServerState, known: Known | None = None) -
     figures = draw_all(folder) if keys.figures == "png" else []
     with suppress(DataError):  # a damaged file ends no run
         made = folder.read_json(files.ENVIRONMENT, {})
-        if not (folder.holds(files.METRICS) and environment.ENDED in made):  # else it had ended
+        if state.server_round > run.resumed_after or environment.ENDED not in made:
             made[environment.ENDED] = environment.time_now()
             folder.write_json(files.ENVIRONMENT, made)
     folder.write_metrics(numbers)

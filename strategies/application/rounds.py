@@ -73,20 +73,21 @@ class FederationRun(RunSupport):
         self.key = files.run_key(self.results.path)
         self.pool_noise = privacy.pool_noise(self.configuration, anew=self.federation.noise_anew)
         self.server = self.evaluator.server
-        finished, posterior = 0, initial
+        self.resumed_after, posterior = 0, initial
         if checkpoint:
             finished, posterior = checkpoint.server_round, checkpoint.posterior
             self.state = ServerState.from_arrays(finished, posterior, checkpoint.state)
+            self.resumed_after = finished
         self.privacy = privacy.privacy_account(
             self.configuration,
             self.federation.size,
             self.results.path,
-            finished,
+            self.resumed_after,
             anew=self.federation.noise_anew,
         )
         classes = self.data.dataset.num_classes
         strategy = make_strategy(self.configuration, classes, self.data.train, self)
-        over = not self.begin(finished + 1)
+        over = not self.begin(self.resumed_after + 1)
         try:
             strategy.start(
                 self.grid,
