@@ -58,6 +58,7 @@ class FederationRun(RunSupport):
         self.folder = str(self.results.path.resolve())
         self.checkpoints = Checkpoints(self.results)
         self.privacy: privacy.PrivacyAccount | None = None
+        self.resumed_after = 0
         self._left_out: Sequence[Mapping[str, Any]] = ()
 
     def make_rounds(
@@ -73,11 +74,10 @@ class FederationRun(RunSupport):
         self.key = files.run_key(self.results.path)
         self.pool_noise = privacy.pool_noise(self.configuration, anew=self.federation.noise_anew)
         self.server = self.evaluator.server
-        self.resumed_after, posterior = 0, initial
+        posterior = initial
         if checkpoint:
-            finished, posterior = checkpoint.server_round, checkpoint.posterior
-            self.state = ServerState.from_arrays(finished, posterior, checkpoint.state)
-            self.resumed_after = finished
+            self.resumed_after, posterior = checkpoint.server_round, checkpoint.posterior
+            self.state = ServerState.from_arrays(self.resumed_after, posterior, checkpoint.state)
         self.privacy = privacy.privacy_account(
             self.configuration,
             self.federation.size,
