@@ -20,7 +20,7 @@ from bfl.experiments.results import clients, environment, monitoring, summary
 from bfl.experiments.results import run_folder as files
 from bfl.experiments.results.clients import describe_left_out
 from bfl.experiments.results.figures import draw_all
-from bfl.experiments.results.table import metrics_table
+from bfl.experiments.results.table import VALIDATION, metrics_table
 from bfl.federation.wire import Positions
 from bfl.posteriors.spread import describe_variances
 from bfl.printing import doing
@@ -89,10 +89,8 @@ def finish(run: FederationRun, state: ServerState, known: Known | None = None) -
     doing("figures are drawn")
     figures = draw_all(folder) if keys.figures == "png" else []
     with suppress(DataError):  # a damaged file ends no run
-        made = folder.read_json(files.ENVIRONMENT, {})
-        if state.server_round > run.resumed_after or environment.ENDED not in made:
-            made[environment.ENDED] = environment.time_now()
-            folder.write_json(files.ENVIRONMENT, made)
+        ended = {environment.ENDED: environment.time_now()}  # of the first end of these rounds
+        folder.write_json(files.ENVIRONMENT, ended | folder.read_json(files.ENVIRONMENT, {}))
     folder.write_metrics(numbers)
     if numbers and progress.verbose:
         progress.console.print(metrics_table(numbers))
@@ -159,7 +157,8 @@ def _evaluate(
             folder.write_json(files.CORRUPTIONS, by_metric)
     if closing:
         if run.evaluator.validates:
-            numbers |= run.evaluator.validation_metrics(posterior, "final", closing)
+            with count_not_finite(numbers, VALIDATION):
+                numbers |= run.evaluator.validation_metrics(posterior, "final", closing)
         shown_last = {("test", ""): predictions}
         for source, by_closing in shown_foreign:
             shown_last[source.name, f"{summary.OF_FOREIGN}{source.name}-"] = by_closing[""]

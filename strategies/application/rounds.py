@@ -58,7 +58,6 @@ class FederationRun(RunSupport):
         self.folder = str(self.results.path.resolve())
         self.checkpoints = Checkpoints(self.results)
         self.privacy: privacy.PrivacyAccount | None = None
-        self.resumed_after = 0
         self._left_out: Sequence[Mapping[str, Any]] = ()
 
     def make_rounds(
@@ -74,20 +73,20 @@ class FederationRun(RunSupport):
         self.key = files.run_key(self.results.path)
         self.pool_noise = privacy.pool_noise(self.configuration, anew=self.federation.noise_anew)
         self.server = self.evaluator.server
-        posterior = initial
+        finished, posterior = 0, initial
         if checkpoint:
-            self.resumed_after, posterior = checkpoint.server_round, checkpoint.posterior
-            self.state = ServerState.from_arrays(self.resumed_after, posterior, checkpoint.state)
+            finished, posterior = checkpoint.server_round, checkpoint.posterior
+            self.state = ServerState.from_arrays(finished, posterior, checkpoint.state)
         self.privacy = privacy.privacy_account(
             self.configuration,
             self.federation.size,
             self.results.path,
-            self.resumed_after,
+            finished,
             anew=self.federation.noise_anew,
         )
         classes = self.data.dataset.num_classes
         strategy = make_strategy(self.configuration, classes, self.data.train, self)
-        over = not self.begin(self.resumed_after + 1)
+        over = not self.begin(finished + 1)
         try:
             strategy.start(
                 self.grid,

@@ -22,7 +22,7 @@ VECTORS = re.compile("avx|amx|fma|f16c|sse4|asimd|neon|sve|bf16|i8mm")
 """Prefixes of the kernel's names of vector instructions."""
 
 STARTED, ENDED = "started", "ended"
-"""Keys of the start and the end in a run's environment; one with more rounds ends anew."""
+"""Keys of the start and the end in a run's environment; with other rounds it ends anew."""
 
 
 def time_now() -> str:

@@ -33,6 +33,7 @@ from bfl.errors import ConfigurationError, DataError, PosteriorError, RunError
 from bfl.evaluation import regression
 from bfl.evaluation.prediction.predictions import ENERGY, MAX_LOGIT, Predictions
 from bfl.evaluation.uncertainty.base import measure_all
+from bfl.experiments.results.environment import ENDED
 from bfl.posteriors import Manifest
 from bfl.posteriors.posterior import Posterior
 
@@ -318,6 +319,9 @@ class RunFolder(Files):
         # Results first: if the process is killed between, new rounds with old results would look
         # like a finished run.
         self._drop_final_results()
+        if config.get("rounds") != self.config().get("rounds"):
+            known = self.read_json(ENVIRONMENT, {})
+            self.write_json(ENVIRONMENT, {k: v for k, v in known.items() if k != ENDED})
         self.write(CONFIG, _as_toml(config))
 
     def _drop_final_results(self) -> None:

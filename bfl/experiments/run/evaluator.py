@@ -138,8 +138,8 @@ class Evaluator:
     ) -> dict[str, float]:
         """Return the ``metrics`` on the server's own images, as ``validation-NAME``."""
         images, labels = labelled_images(self.server_data)
-        purpose, shown = f"validation-{server_round}", {"images": images, "closed": closed}
-        found = self._measure(posterior, purpose, labels, **shown)
+        purpose = f"validation-{server_round}"
+        found = self._measure(posterior, purpose, labels, images=images, closed=closed)
         return {f"{VALIDATION}{name}": value for name, value in found.items()}
 
     def metrics(self, posterior: Posterior, server_round: int) -> dict[str, float]:

@@ -57,7 +57,8 @@ class Network:
         layers = self.model.layers
         self._variational = tuple(each for each in layers if isinstance(each, VariationalLayer))
         self._prior = PriorVariables(self.manifest.gaussian_size)
-        # As graphs: variables one by one cost a fifth of a small federation's seconds.
+        # As graphs: one by one, variables cost as much as a small network's training.
+        self._vectors = self.means, self.untransformed_scales, [p.value for p in self._point]
         vector = tf.TensorSpec([None], tf.float32)
         self._assign = tf.function(self._assign_vectors, [vector] * 3, autograph=False)
         self._read = tf.function(self._read_vectors, autograph=False)
@@ -110,16 +111,11 @@ class Network:
         untransformed = self.parametrization.untransformed(posterior.variance)
         self._assign(posterior.mean, untransformed, posterior.point)
 
-    @property
-    def _vectors(self) -> tuple[list[Any], ...]:
-        return self.means, self.untransformed_scales, [p.value for p in self._point]
-
     def _assign_vectors(self, *vectors: Any) -> None:
         for variables, vector in zip(self._vectors, vectors, strict=True):
             sizes = [variable.shape.num_elements() for variable in variables]
-            for variable, part in zip(
-                variables, tf.split(vector, sizes) if sizes else (), strict=True
-            ):
+            parts = tf.split(vector, sizes) if sizes else []
+            for variable, part in zip(variables, parts, strict=True):
                 variable.assign(tf.reshape(part, variable.shape))
 
     def _read_vectors(self) -> list[Any]:
