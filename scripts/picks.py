@@ -166,6 +166,8 @@ def main() -> None:
     table = bfl.study(path)
     picked = picks(table, seeds)
     print(markdown_table(picked.round(4)), end="")
+    if METRIC not in table.results.frame:
+        print("before the closing: these runs were not evaluated on held-back images after it")
     to = path.with_name(path.name.replace("-tried", "-picked"))
     beside = path.with_name(given.beside) if given.beside else None
     to.write_text(comparison(table, picked, given.partitions, seeds, beside), encoding="utf-8")

@@ -3,6 +3,7 @@
 
     python scripts/which_rule.py --price digits [PAIRS]    # measures CPU seconds, in minutes
     python scripts/which_rule.py                           # draws the committed runs
+    python scripts/which_rule.py --differences digits-picked   # prints what the page says of them
 
 The runs are those of ``configs/which-rule/``. A
 price is the training's CPU seconds over those of 20 rounds of FedAvg. One that ``price.json`` has
@@ -16,11 +17,13 @@ import json
 import resource
 import tempfile
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pandas as pd
+from scipy.stats import ttest_1samp
 
 import bfl
 from bfl.configuration.settings import parse_pairs
@@ -62,6 +65,7 @@ EQUALLY_TUNED = {
     "heart-picked": "patients",
     "beijing-picked": "stations",
 }
+SHOWN = ("accuracy", "negative-log-likelihood")
 ACCURACY = ("before-closing-accuracy", "accuracy")
 
 
@@ -108,6 +112,25 @@ def _seconds_a_round(keys: Mapping[str, Any], rounds: int, repeats: int) -> floa
     cpu_seconds(once)  # what is built once in a process is no price
     pairs = [(cpu_seconds(many), cpu_seconds(once)) for _ in range(repeats)]
     return median(more - less for more, less in pairs) / rounds
+
+
+def print_differences(name: str) -> None:
+    """Print paired differences from FedAvg's runs with 95 % intervals, and what the closing did."""
+    runs = bfl.study(folder(name)).results.frame
+    if (path := folder(name) / "rivals.csv").exists():
+        runs = pd.concat([runs, pd.read_csv(path, dtype={"seed": str})])
+    for (partition, own), metric in product(runs.groupby("partition"), SHOWN):
+        values = own.pivot(index="seed", columns="method", values=metric).dropna(axis="columns")
+        for base in (FIRST, f"{FIRST}, 40 rounds"):
+            found = values.drop(columns=base).sub(values[base], axis="index")
+            low, high = ttest_1samp(found, 0.0).confidence_interval()
+            for method, *numbers in zip(found, found.mean(), low, high, strict=True):
+                mean, least, most = (f"{number:+.4f}" for number in numbers)
+                print(f"{partition}: {method} - {base}, {metric}: {mean} ({least} to {most})")
+    change = runs["negative-log-likelihood"] - runs["before-closing-negative-log-likelihood"]
+    rises = f"{(change > 0.002).sum()} of {change.count()} runs, at most {change.max():+.3f}"
+    print(f"closing: NLL {change.mean():+.3f}, by more than +0.002 in {rises}")
+    print(change.groupby([runs["method"], runs["partition"]]).mean().unstack().round(3).to_string())
 
 
 def draw(name: str) -> None:
@@ -177,7 +200,11 @@ def main() -> None:
         "--price", choices=MEASURED, help="measures the prices that this study lacks"
     )
     parser.add_argument("pairs", nargs="?", default="", help="such as 'data-dir=\"FOLDER\"'")
+    parser.add_argument("--differences", choices=MEASURED, help="prints this study's")
     given = parser.parse_args()
+    if given.differences:
+        print_differences(given.differences)
+        return
     if given.price:
         measure(given.price, parse_pairs(given.pairs))
     for name in () if given.price else NEAR:

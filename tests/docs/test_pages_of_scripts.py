@@ -28,7 +28,7 @@ def test_variances(load) -> None:
     ("name", "section", "rows"),
     [
         ("digits_hostile_clients", "accuracies", 70),
-        ("rivals", "rivals", 1),
+        ("rivals", "rivals", 18),
         ("shift", "shift", 15),
     ],
 )
