@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PRODUCT = ("bfl", "strategies", "clients")
 DOCUMENTED = (*PRODUCT, "scripts", "benchmarks")
 FOLDERS = (*DOCUMENTED, "tests")
-PRODUCT_LINES, PRODUCT_FILES, TEST_LINES = 40_000, 233, 36_000
+PRODUCT_LINES, PRODUCT_FILES, TEST_LINES = 39_998, 233, 36_000
 """At most: these numbers go down."""
 
 MOST_NAMES = 35
