@@ -9,7 +9,7 @@ clients' training data, after the closing where there is one. The study is writt
 as ``digits-picked.toml``. It extends what that file extends, and has its base, but for what was
 there for picking alone.
 
-    python scripts/picks.py configs/which-rule/heart-rivals-tried.toml --beside heart-picked.toml
+    python scripts/picks.py configs/which-rule/digits-rivals-tried.toml --beside digits-picked.toml
 
 Rivals of an earlier comparison, in whose folder their file is, run again beside its FedAvg.
 """
