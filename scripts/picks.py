@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import argparse
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ import pandas as pd
 import tomli_w
 
 import bfl
+from bfl.configuration.settings import parse_pairs
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.table import VALIDATION, markdown_table
 from bfl.experiments.studies.study import read_study
@@ -113,11 +114,12 @@ def comparison(
     partitions: list[str],
     seeds: Iterable[int],
     beside: Path | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the study's file that compares the picked configurations on other seeds."""
     tried = tomllib.loads(table.study.source.read_text(encoding="utf-8"))
     chosen = {(row.method, row.setting) for row in picked.itertuples()}
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"label": {"method": row.labels["method"]}, **row.values}
         for row in table.study.rows
         if (row.labels["method"], row.labels["setting"]) in chosen
@@ -132,6 +134,9 @@ def comparison(
     longer = {"label": {"method": "FedAvg, 40 rounds"}, "rounds": 40}
     rows += [{**row, **longer} for row in rows if row["label"]["method"] == "FedAvg"]
     base = {key: value for key, value in tried.get("base", {}).items() if key not in PICKING}
+    base |= more or {}
+    columns = read_study(table.study.source.parent / tried["extends"]).columns if more else ()
+    own = [c.model_dump(exclude_defaults=True) for c in columns if "ood-" not in c.metric]
     tables = {
         "extends": beside.name if beside else tried["extends"],
         "title": "Which rule, equally tuned"
@@ -145,6 +150,7 @@ def comparison(
         },
         "rows": rows,
         "claims": claims(picked.method.tolist(), partitions),
+        **({"columns": own} if own else {}),
     }
     head = (
         f"# Written by scripts/picks.py from {table.study.source.name}: docs/results/protocol.md\n"
@@ -160,6 +166,7 @@ def main() -> None:
     parser.add_argument("--partitions", nargs="+", choices=labels, default=labels[:4])
     parser.add_argument("--beside", help="the comparison whose FedAvg these are rivals of")
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--base", default="", help="keys for runs without foreign images")
     given = parser.parse_args()
     seeds = range(given.first_seed, given.first_seed + SEEDS)
     path = given.study
@@ -170,7 +177,10 @@ def main() -> None:
         print("before the closing: these runs were not evaluated on held-back images after it")
     to = path.with_name(path.name.replace("-tried", "-picked"))
     beside = path.with_name(given.beside) if given.beside else None
-    to.write_text(comparison(table, picked, given.partitions, seeds, beside), encoding="utf-8")
+    to.write_text(
+        comparison(table, picked, given.partitions, seeds, beside, parse_pairs(given.base)),
+        encoding="utf-8",
+    )
     print(to)
 
 
