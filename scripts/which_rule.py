@@ -42,6 +42,7 @@ MEASURED = {
     "fashion-mnist": (5, 3),
     "fashion-mnist-28-picked": (2, 1),
     "heart-picked": (20, 3),
+    "heart-va-picked": (20, 3),
     "beijing-picked": (20, 3),
     "cifar10": (2, 1),
 }
@@ -62,10 +63,11 @@ EQUALLY_TUNED = {
     "digits-rivals-picked": "digits",  # beside the same runs of FedAvg
     "fashion-mnist-28-picked": "Fashion-MNIST",
     "heart-picked": "patients",
+    "heart-va-picked": "patients",
     "beijing-picked": "stations",
 }
-SHOWN = ("accuracy", "negative-log-likelihood")
 ACCURACY = ("before-closing-accuracy", "accuracy")
+SHOWN = (*ACCURACY, "before-closing-negative-log-likelihood", "negative-log-likelihood")
 
 
 def cpu_seconds(keys: Mapping[str, Any]) -> float:
