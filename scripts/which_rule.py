@@ -42,7 +42,7 @@ MEASURED = {
     "fashion-mnist": (5, 3),
     "fashion-mnist-28-picked": (2, 1),
     "heart-picked": (20, 3),
-    "heart-va-picked": (20, 3),
+    "heart-va-picked": (20, 1),
     "beijing-picked": (20, 3),
     "cifar10": (2, 1),
 }
