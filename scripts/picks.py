@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import argparse
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ import pandas as pd
 import tomli_w
 
 import bfl
-from bfl.configuration.settings import parse_pairs
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.table import VALIDATION, markdown_table
 from bfl.experiments.studies.study import read_study
@@ -114,9 +113,13 @@ def comparison(
     partitions: list[str],
     seeds: Iterable[int],
     beside: Path | None = None,
-    more: Mapping[str, Any] | None = None,
+    lean: bool = False,
 ) -> str:
-    """Return the study's file that compares the picked configurations on other seeds."""
+    """Return the study's file that compares the picked configurations on other seeds.
+
+    Args:
+        lean: Whether its runs have no foreign images and no figures.
+    """
     tried = tomllib.loads(table.study.source.read_text(encoding="utf-8"))
     chosen = {(row.method, row.setting) for row in picked.itertuples()}
     rows: list[dict[str, Any]] = [
@@ -134,9 +137,12 @@ def comparison(
     longer = {"label": {"method": "FedAvg, 40 rounds"}, "rounds": 40}
     rows += [{**row, **longer} for row in rows if row["label"]["method"] == "FedAvg"]
     base = {key: value for key, value in tried.get("base", {}).items() if key not in PICKING}
-    base |= more or {}
-    columns = read_study(table.study.source.parent / tried["extends"]).columns if more else ()
-    own = [c.model_dump(exclude_defaults=True) for c in columns if "ood-" not in c.metric]
+    columns = {}
+    if lean:
+        base |= {"ood-dataset": "", "figures": "none"}
+        extended = read_study(table.study.source.parent / tried["extends"]).columns
+        shown = [c.model_dump(exclude_defaults=True) for c in extended if "ood-" not in c.metric]
+        columns = {"columns": shown}
     tables = {
         "extends": beside.name if beside else tried["extends"],
         "title": "Which rule, equally tuned"
@@ -150,7 +156,7 @@ def comparison(
         },
         "rows": rows,
         "claims": claims(picked.method.tolist(), partitions),
-        **({"columns": own} if own else {}),
+        **columns,
     }
     head = (
         f"# Written by scripts/picks.py from {table.study.source.name}: docs/results/protocol.md\n"
@@ -166,7 +172,7 @@ def main() -> None:
     parser.add_argument("--partitions", nargs="+", choices=labels, default=labels[:4])
     parser.add_argument("--beside", help="the comparison whose FedAvg these are rivals of")
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--base", default="", help="keys for runs without foreign images")
+    parser.add_argument("--lean", action="store_true", help="no foreign images, no figures")
     given = parser.parse_args()
     seeds = range(given.first_seed, given.first_seed + SEEDS)
     path = given.study
@@ -178,7 +184,7 @@ def main() -> None:
     to = path.with_name(path.name.replace("-tried", "-picked"))
     beside = path.with_name(given.beside) if given.beside else None
     to.write_text(
-        comparison(table, picked, given.partitions, seeds, beside, parse_pairs(given.base)),
+        comparison(table, picked, given.partitions, seeds, beside, given.lean),
         encoding="utf-8",
     )
     print(to)

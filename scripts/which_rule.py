@@ -129,8 +129,10 @@ def print_differences(name: str) -> None:
                 mean, least, most = (f"{number:+.4f}" for number in numbers)
                 print(f"{partition}: {method} - {base}, {metric}: {mean} ({least} to {most})")
     change = runs["negative-log-likelihood"] - runs["before-closing-negative-log-likelihood"]
-    rises = f"{(change > 0.002).sum()} of {change.count()} runs, at most {change.max():+.3f}"
+    risen = runs["seed"][change > 0.002]
+    rises = f"{len(risen)} of {change.count()} runs, at most {change.max():+.3f}"
     print(f"closing: NLL {change.mean():+.3f}, by more than +0.002 in {rises}")
+    print(f"of which by seed: {risen.value_counts().to_dict()}")
     print(change.groupby([runs["method"], runs["partition"]]).mean().unstack().round(3).to_string())
 
 

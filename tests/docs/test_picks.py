@@ -7,6 +7,7 @@ from types import ModuleType
 import pandas as pd
 import pytest
 
+import bfl
 from bfl.errors import ConfigurationError
 from bfl.experiments.studies.claims import check_seeds
 from bfl.experiments.studies.results import StudyResults
@@ -16,6 +17,7 @@ from bfl.experiments.studies.table import StudyTable
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = range(10, 20)
 TRIED = ROOT / "configs" / "which-rule" / "digits-tried.toml"
+TABLES = ("heart", "heart-va", "beijing")
 
 
 @pytest.fixture
@@ -28,8 +30,7 @@ def made(script: ModuleType, best: str, left_out: str = "") -> StudyTable:
     """Return a table of runs of which only the closed ones' held-back images favour ``best``."""
     study = read_study(TRIED)
     runs = [run for run in study.runs if run.labels["setting"] != left_out]
-    rows = {run.name: {**run.labels, "diverged": ""} for run in runs}
-    frame = pd.DataFrame.from_dict(rows, orient="index")
+    frame = pd.DataFrame([{**run.labels, "diverged": ""} for run in runs], [r.name for r in runs])
     frame[script.METRIC] = frame["setting"].eq(best).map({True: 0.1, False: 0.2})
     curves = [
         (run, 20, name, 1 - value)
@@ -51,23 +52,22 @@ def test_the_least_nll_on_held_back_images_is_picked(script: ModuleType) -> None
         script.picks(made(script, "", left_out="rate 0.1"), SEEDS)
 
 
-def test_the_comparison_has_ten_other_seeds_that_carry_its_claims(
-    script: ModuleType, tmp_path: Path
+@pytest.mark.parametrize(
+    ("name", "partitions", "beside", "lean", "tested"),
+    [
+        ("digits", slice(0, 4), None, False, 14),
+        ("digits-rivals", slice(1, 2), "digits-picked.toml", False, 4),
+        ("fashion-mnist-28", slice(0, 4), None, True, 14),
+        *[(n, slice(i, i + 1), None, False, 9) for n, i in zip(TABLES, (4, 5, 4), strict=True)],
+    ],
+)
+def test_a_comparison_is_what_the_command_writes_of_what_was_tried(
+    script: ModuleType, name: str, partitions: slice, beside: str | None, lean: bool, tested: int
 ) -> None:
-    table, path = made(script, "rate 0.005"), tmp_path / "digits-picked.toml"
-    picked, labels = script.picks(table, SEEDS), [each["label"] for each in script.PARTITIONS]
-    (tmp_path / "digits.toml").write_text(TRIED.with_name("digits.toml").read_text("utf-8"))
-    for rivals, beside, chosen, tested in (
-        (picked, None, labels[4:], 10),
-        (picked, None, labels[:4], 14),
-        (picked[1:], path, labels[1:2], 5),
-    ):
-        written = tmp_path / "rivals.toml" if beside else path
-        written.write_text(
-            script.comparison(table, rivals, chosen, SEEDS, beside), encoding="utf-8"
-        )
-        study = read_study(written)
-        check_seeds(study)
-        assert study.tested_claims() == tested
-        assert len(study.runs) == 10 * len(chosen) * 5
-    assert {run.values["seed"] for run in study.runs} == set(SEEDS)
+    table = bfl.study(TRIED.with_name(f"{name}-tried.toml"))
+    labels = [each["label"] for each in script.PARTITIONS[partitions]]
+    other = beside and TRIED.with_name(beside)
+    text = script.comparison(table, script.picks(table, SEEDS), labels, SEEDS, other, lean)
+    assert text == (path := TRIED.with_name(f"{name}-picked.toml")).read_text("utf-8")
+    check_seeds(study := read_study(path))
+    assert study.tested_claims() == tested
