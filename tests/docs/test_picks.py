@@ -53,21 +53,21 @@ def test_the_least_nll_on_held_back_images_is_picked(script: ModuleType) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "partitions", "beside", "lean", "tested"),
+    ("name", "partitions", "beside", "lean"),
     [
-        ("digits", slice(0, 4), None, False, 14),
-        ("digits-rivals", slice(1, 2), "digits-picked.toml", False, 4),
-        ("fashion-mnist-28", slice(0, 4), None, True, 14),
-        *[(n, slice(i, i + 1), None, False, 9) for n, i in zip(TABLES, (4, 5, 4), strict=True)],
+        ("digits", slice(0, 4), None, False),
+        ("digits-rivals", slice(1, 2), "digits-picked.toml", False),
+        ("fashion-mnist-28", slice(0, 4), None, True),
+        *[(n, slice(i, i + 1), None, False) for n, i in zip(TABLES, (4, 5, 4), strict=True)],
     ],
 )
 def test_a_comparison_is_what_the_command_writes_of_what_was_tried(
-    script: ModuleType, name: str, partitions: slice, beside: str | None, lean: bool, tested: int
+    script: ModuleType, name: str, partitions: slice, beside: str | None, lean: bool
 ) -> None:
     table = bfl.study(TRIED.with_name(f"{name}-tried.toml"))
     labels = [each["label"] for each in script.PARTITIONS[partitions]]
     other = beside and TRIED.with_name(beside)
     text = script.comparison(table, script.picks(table, SEEDS), labels, SEEDS, other, lean)
-    assert text == (path := TRIED.with_name(f"{name}-picked.toml")).read_text("utf-8")
-    check_seeds(study := read_study(path))
-    assert study.tested_claims() == tested
+    path = TRIED.with_name(f"{name}-picked.toml")
+    assert text == path.read_text("utf-8")
+    check_seeds(read_study(path))  # ten seeds carry its claims
